@@ -1,0 +1,160 @@
+#pragma once
+
+#include "topology/topology.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe::config {
+
+using milliseconds = std::chrono::milliseconds;
+
+/// Where a value stands in the cluster file; line 0: a default.
+struct location {
+  std::string file;
+  std::uint32_t line = 0;
+  std::uint32_t column = 0;
+};
+
+struct cluster_section {
+  std::string id;                 ///< `cluster.id`: peers of another cluster are refused
+  bool insecure_links = false;    ///< allow plain links beyond loopback and the project's test namespaces
+};
+
+struct host {
+  std::string name;
+  std::string address;            ///< IP address that peers use; must belong to the machine that claims the name
+  std::uint16_t port = 0;         ///< of the node's link listener
+  topology::place place;
+  location where;
+};
+
+enum class engine_kind : std::uint8_t { llama, simulated };
+enum class pool_role : std::uint8_t { prefill, decode, both };
+
+struct model {
+  std::string name;               ///< what clients ask for
+  std::string path;               ///< GGUF file, relative to the cluster file; `~` and ${VAR} are expanded
+  std::string chat_template;      ///< empty: the model's own; else a llama.cpp name ("gemma", "chatml") or Jinja source from `chat_template_file`
+  std::string chat_template_file;
+  std::uint32_t context_tokens = 8192;
+  location where;
+};
+
+/// Time model and faults of a simulated engine.
+struct simulation {
+  double prefill_tokens_per_second = 0;  ///< 0: no time at all
+  double decode_step_us = 0;             ///< fixed part of a step
+  double decode_us_per_stream = 0;
+  std::uint64_t seed = 1;
+  double fault_probability_per_step = 0;
+  std::string fault;                     ///< "", "slow", "hang", "crash", "garbage"
+};
+
+struct pool {
+  std::string name;
+  std::string model;
+  pool_role role = pool_role::both;
+  std::vector<std::string> hosts;
+  std::uint32_t engines_per_host = 1;
+  std::uint32_t slots = 8;
+  std::uint32_t kv_tokens = 16384;
+  std::uint32_t step_tokens = 512;
+  std::uint32_t cached_prefixes = 32;
+  bool prefix_reuse = true;
+  engine_kind engine = engine_kind::llama;
+  std::uint32_t threads = 0;             ///< compute threads; 0: cores of the machine ÷ engines on it
+  std::uint32_t gpu_layers = 0;
+  simulation sim;
+  location where;
+};
+
+struct gateway {
+  std::string host;
+  std::string address;
+  std::uint16_t port = 0;
+  location where;
+};
+
+struct router {
+  std::string host;
+  std::uint32_t decode_prefills_tokens_max = 64;  ///< a suffix up to this is computed by decode itself
+  location where;
+};
+
+struct limits {
+  std::uint64_t prompt_bytes_max = 8U << 20U;
+  std::uint64_t header_bytes_max = 32U << 10U;
+  std::uint32_t headers_max = 100;
+  milliseconds header_timeout{10'000};
+  milliseconds body_timeout{60'000};
+  milliseconds idle_timeout{120'000};       ///< keep-alive connections
+  milliseconds request_timeout{600'000};    ///< a request's deadline, unless its X-Request-Timeout-Ms is shorter
+  milliseconds drain_timeout{30'000};
+  std::uint64_t stream_buffer_bytes_max = 256U << 10U;  ///< unsent bytes of one client
+  milliseconds stalled_client_timeout{30'000};          ///< with the buffer full
+  std::uint32_t connections_max = 4096;
+  std::uint32_t requests_max = 4096;        ///< open requests of one node; above it 503
+  std::uint64_t held_prompt_bytes_max = 512U << 20U;    ///< of a node: prompts kept for failover
+  std::uint32_t choices_max = 16;
+  std::uint32_t prompts_max = 64;
+};
+
+struct health {
+  milliseconds heartbeat_interval{1'000};
+  milliseconds heartbeat_timeout{4'000};
+  milliseconds lease{3'000};
+  milliseconds lease_renewal{1'000};
+  milliseconds report_interval{1'000};
+  milliseconds load_timeout{300'000};       ///< without any progress of loading
+  milliseconds transfer_timeout{10'000};    ///< of one phase of a KV transfer without progress
+  std::uint32_t restart_intensity = 5;
+  milliseconds restart_period{60'000};
+  milliseconds restart_backoff_min{200};
+  milliseconds restart_backoff_max{10'000};
+};
+
+struct transfer {
+  std::string kind = "ucx";                 ///< "ucx" or "host" (one process; tests)
+  std::uint64_t buffer_bytes = 64U << 20U;  ///< registered, for each engine
+  std::uint64_t piece_bytes_max = 16U << 20U;
+  std::string tls;                          ///< UCX_TLS for the engines; empty: by proximity
+};
+
+/// The cluster file, checked: every reference resolves, every value is in range.
+struct cluster {
+  std::string file;
+  std::uint64_t generation = 1;
+  std::string digest;                          ///< of the effective configuration, hex
+  std::map<std::string, std::uint64_t> section_digests;
+  cluster_section section;
+  std::vector<host> hosts;
+  std::vector<model> models;
+  std::vector<pool> pools;
+  std::vector<gateway> gateways;
+  std::vector<router> routers;                 ///< exactly one, for now
+  struct limits limits;
+  struct health health;
+  struct transfer transfer;
+
+  const host* find_host(const std::string& name) const;
+  const model* find_model(const std::string& name) const;
+  const pool* find_pool(const std::string& name) const;
+};
+
+/// One engine that the cluster file asks for.
+struct engine_instance {
+  std::string name;      ///< `decode/llama/h2.0`: role, pool, host, index
+  std::string pool;
+  std::string host;
+  std::uint32_t index = 0;
+};
+
+/// The engines of one host in file order.
+std::vector<engine_instance> engines_on(const cluster& c, const std::string& host);
+
+}  // namespace troupe::config

@@ -1,0 +1,35 @@
+# Between an engine process and its launcher on the same node.
+@0xf757e96e98b8cdde;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("troupe::msg");
+
+using import "directory.capnp".Entry;
+using import "common.capnp".Failure;
+
+struct EngineStatus {
+  # At every change, and each second while loading (loading is progress).
+  entry @0 :Entry;
+  failure @1 :Failure;         # with state failed: what, where and what to do
+  progress @2 :Float32;        # of loading, 0 to 1
+}
+
+struct EngineCommand {
+  union {
+    drain @0 :UInt32;          # take no new jobs; end within so many ms
+    stop @1 :UInt32;           # cancel all and end within so many ms
+    audit @2 :Void;            # answer with Audit
+  }
+}
+
+struct Audit {
+  # The books against the engine's own truth.
+  worker @0 :Text;
+  generation @1 :UInt64;
+  ledgerTokens @2 :UInt32;     # cells that the pool believes are used
+  engineCells @3 :UInt32;      # cells that the engine says are used
+  referenced @4 :UInt32;
+  jobs @5 :UInt32;
+  transfers @6 :UInt32;
+  mismatches @7 :List(Text);
+}

@@ -1,0 +1,140 @@
+# Jobs: from a request actor to workers, and back.
+@0x905a14957329937d;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("troupe::msg");
+
+using import "common.capnp".JobKey;
+using import "common.capnp".Failure;
+using import "completion.capnp".Completion;
+
+struct Content {
+  # A `Completion` as flat words. Up to 256 KiB inline; what is longer follows in `PromptPart`s, paced by `PartCredit`s.
+  bytes @0 :UInt32;            # of the whole
+  inline @1 :Data;             # empty when it follows in parts
+}
+
+struct WorkerRef {
+  name @0 :Text;
+  generation @1 :UInt64;
+  transferAddress @2 :Data;
+  transferKind @3 :Text;
+  sameHost @4 :Bool;
+}
+
+struct Resume {
+  # What earlier attempts gave to the client, so that a later one goes on from there.
+  choices @0 :List(Choice);
+  struct Choice {
+    choice @0 :UInt16;
+    ids @1 :List(Int32);       # every token sampled so far, in order
+    emittedBytes @2 :UInt32;   # of this choice's text that the client has
+    done @3 :Bool;             # finished in an earlier attempt: nothing to do
+    toolCallsEmittedJson @4 :Text;
+  }
+}
+
+struct Job {
+  # What prefill and decode jobs share.
+  key @0 :JobKey;
+  replyTo @1 :Text;            # directory name of the request hub
+  content @2 :Content;
+  chain @3 :List(UInt64);      # byte-block chain of the prompt
+  deadlineMs @4 :UInt32;       # left when sent; durations only, clocks of hosts disagree
+  leaseMs @5 :UInt32;
+  resume @6 :Resume;
+  transferToken @7 :Data;      # 16 bytes, one-time, bound to this attempt; guards against mistakes
+  priority @8 :UInt8;
+  isProbe @9 :Bool;
+}
+
+struct PrefillJob {
+  job @0 :Job;
+  decode @1 :WorkerRef;        # where the KV goes
+  keepFrom @2 :UInt32;         # tokens that decode is thought to hold; the exact number is settled between the workers
+}
+
+struct DecodeJob {
+  job @0 :Job;
+  source :union {
+    self @1 :Void;             # this worker renders, prefills and decodes
+    prefill @2 :WorkerRef;     # KV and tokens come from there; content has no prompt
+  }
+}
+
+struct PromptPart { key @0 :JobKey; offset @1 :UInt32; bytes @2 :Data; }
+struct PartCredit { key @0 :JobKey; received @1 :UInt32; }   # bytes that arrived in order; the sender keeps at most 2 parts ahead
+
+struct CancelJobs { keys @0 :List(JobKey); reason @1 :Text; }
+struct RenewLeases { keys @0 :List(JobKey); leaseMs @1 :UInt32; }   # one a second from each node to each of its workers
+
+struct Accepted {
+  # Before any HTTP header is sent: the prompt is rendered, tokenised and within the limits.
+  key @0 :JobKey;
+  worker @1 :Text;
+  promptTokens @2 :UInt32;
+  cachedTokens @3 :UInt32;     # not computed again anywhere
+  echoText @4 :Text;           # completions with `echo`
+}
+
+struct Rejected { key @0 :JobKey; worker @1 :Text; failure @2 :Failure; }
+
+struct PrefillDone {
+  # For the request's timeline.
+  key @0 :JobKey;
+  worker @1 :Text;
+  queueUs @2 :UInt64;
+  computeUs @3 :UInt64;
+  transferBytes @4 :UInt64;    # payload handed to the transport
+  transferUs @5 :UInt64;       # from the first byte sent to the last piece acknowledged
+  exposedUs @6 :UInt64;        # of that, after the last chunk was computed: not hidden
+  pieces @7 :UInt32;
+  fromToken @8 :UInt32;        # transferred [fromToken, toToken)
+  toToken @9 :UInt32;
+  cachedTokens @10 :UInt32;
+  transport @11 :Text;
+}
+
+struct JobFailed { key @0 :JobKey; worker @1 :Text; failure @2 :Failure; }
+
+struct TokenBatch {
+  # All streams of one node in one engine step.
+  worker @0 :Text;
+  generation @1 :UInt64;
+  step @2 :UInt64;
+  streams @3 :List(StreamDelta);
+}
+
+enum FinishReason { none @0; stop @1; length @2; toolCalls @3; }
+
+struct StreamDelta {
+  key @0 :JobKey;
+  choice @1 :UInt16;
+  firstIndex @2 :UInt32;       # index of ids[0] in this choice's answer: duplicates are dropped, a gap is an error
+  ids @3 :List(Int32);
+  text @4 :Text;               # whole UTF-8 characters, nothing that may still become a stop string
+  emittedBytes @5 :UInt32;     # of text after this delta
+  toolCalls @6 :List(ToolCallDelta);
+  logprobs @7 :List(TokenLogprob);
+  finish @8 :FinishReason;
+  stopText @9 :Text;           # the stop string that ended it
+  reasoning @10 :Text;
+}
+
+struct ToolCallDelta { index @0 :UInt16; id @1 :Text; name @2 :Text; arguments @3 :Text; }
+
+struct TokenLogprob {
+  id @0 :Int32;
+  bytes @1 :Data;
+  logprob @2 :Float32;
+  top @3 :List(Candidate);
+  struct Candidate { id @0 :Int32; bytes @1 :Data; logprob @2 :Float32; }
+}
+
+struct JobDone {
+  # Every choice has finished and the worker holds nothing more for this job.
+  key @0 :JobKey;
+  worker @1 :Text;
+  sampledTokens @2 :UInt32;    # over all choices
+  decodeUs @3 :UInt64;
+}

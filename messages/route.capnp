@@ -1,0 +1,74 @@
+# Choosing workers: from request actors to a router shard, and from workers to it.
+@0xec922009452f4bc2;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("troupe::msg");
+
+using import "common.capnp".JobKey;
+using import "common.capnp".Failure;
+using import "job.capnp".WorkerRef;
+
+struct RouteRequest {
+  key @0 :JobKey;
+  replyTo @1 :Text;
+  model @2 :Text;
+  promptBytes @3 :UInt32;
+  chain @4 :List(UInt64);      # XXH3 chain over 512-byte blocks of the canonical prompt
+  maxTokens @5 :UInt32;
+  choices @6 :UInt16;
+  exclude @7 :List(Text);      # workers that failed this request
+  session @8 :Text;            # sticky key, or empty
+  resumedTokens @9 :UInt32;
+}
+
+enum TransferPlan {
+  local @0;                    # one worker of role both
+  full @1;                     # prefill sends all of the KV
+  fromPosition @2;             # decode keeps what it has, prefill sends the rest
+  decodePrefills @3;           # decode computes the suffix itself
+}
+
+struct Route {
+  key @0 :JobKey;
+  plan @1 :TransferPlan;
+  prefill @2 :WorkerRef;       # empty name for local and decodePrefills
+  decode @3 :WorkerRef;
+  lease @4 :UInt64;            # of the shard; given back by RouteRelease, or when the request's node is lost
+  keepFrom @5 :UInt32;         # tokens that decode is thought to hold
+  reason @6 :Text;             # scores of the best and of the next
+}
+
+struct RouteRefused { key @0 :JobKey; failure @1 :Failure; }
+struct RouteRelease { leases @0 :List(UInt64); host @1 :Text; }
+
+struct WorkerReport {
+  # A worker's own truth, each second and at each change of state. A missing report is "unknown", not "idle".
+  worker @0 :Text;
+  generation @1 :UInt64;
+  running @2 :UInt32;
+  queued @3 :UInt32;
+  queuedTokens @4 :UInt64;     # prompt tokens not yet computed
+  kvUsedTokens @5 :UInt32;     # referenced by requests or transfers
+  kvCachedTokens @6 :UInt32;   # unreferenced prefixes: free when needed
+  kvTotalTokens @7 :UInt32;
+  steps @8 :UInt64;
+  ticks @9 :UInt64;            # progress inside a step
+  sampledTokens @10 :UInt64;
+  prefilledTokens @11 :UInt64;
+  transferBytes @12 :UInt64;
+  prefillTokensPerSecond @13 :Float32;
+  decodeTokensPerSecond @14 :Float32;
+  bytesPerToken @15 :Float32;  # measured, of prompts
+  idle @16 :Bool;              # no job, no transfer, every KV cell free or cached
+}
+
+struct PrefixEvents {
+  # Numbered: after a gap the shard asks for everything by PrefixResync.
+  worker @0 :Text;
+  generation @1 :UInt64;
+  sequence @2 :UInt64;         # of the first event here
+  reset @3 :Bool;              # forget all before these
+  added @4 :List(UInt64);
+  dropped @5 :List(UInt64);
+}
+struct PrefixResync { worker @0 :Text; generation @1 :UInt64; }
