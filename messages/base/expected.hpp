@@ -11,6 +11,8 @@ namespace troupe {
 struct error {
   std::string code;
   std::string message;
+  /// The request's parameter at fault (`messages[0].content`), where there is one.
+  std::string parameter = {};
 
   friend bool operator==(const error&, const error&) = default;
 };
