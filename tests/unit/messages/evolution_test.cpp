@@ -1,9 +1,9 @@
 // A node speaks protocol N and N-1: a newer writer must not disturb an older reader, nor the other way round, and what an older node forwards without reading
 // keeps the fields that it does not know.
 
-#include "evolution.capnp.h"
 #include "messages/envelope.hpp"
 #include "messages/job.capnp.h"
+#include "tests/unit/messages/evolution.capnp.h"
 
 #include <catch2/catch.hpp>
 
