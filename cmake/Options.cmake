@@ -51,6 +51,14 @@ elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(troupe_options INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
 endif()
 
+if(TROUPE_FUZZ)
+  # Coverage for libFuzzer in all own code; its main only in the fuzz targets.
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "TROUPE_FUZZ needs clang: cmake --preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 if(TROUPE_SANITIZE)
   # Global, so that generated code and test mains are instrumented alike.
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer)

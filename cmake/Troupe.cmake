@@ -106,6 +106,36 @@ function(troupe_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
+# troupe_fuzz(NAME [CAF] SOURCES source... [LIBS lib...] [CORPUS folder]): a target that defines LLVMFuzzerTestOneInput. Preset `fuzz` links libFuzzer;
+# others a main that replays the corpus and mutates it for TROUPE_FUZZ_SECONDS as the ctest entry NAME, label fuzz.
+set(TROUPE_FUZZ_SECONDS 10 CACHE STRING "How long each fuzz target runs under ctest")
+function(troupe_fuzz name)
+  cmake_parse_arguments(arg "CAF" "CORPUS" "SOURCES;LIBS" ${ARGN})
+  set(caf "")
+  if(arg_CAF)
+    set(caf CAF)
+  endif()
+  add_executable(${name} ${arg_SOURCES} ${arg_UNPARSED_ARGUMENTS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin/fuzz")
+  _troupe_configure(${name} ${caf} LIBS ${arg_LIBS})
+  set(corpus "")
+  if(arg_CORPUS)
+    get_filename_component(corpus "${arg_CORPUS}" ABSOLUTE)
+  endif()
+  if(TROUPE_FUZZ)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    # New inputs go to the build folder, not among the sources.
+    file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/found-${name}")
+    add_test(NAME ${name} COMMAND ${name} -max_total_time=${TROUPE_FUZZ_SECONDS} -timeout=10 -print_final_stats=1
+      "${CMAKE_CURRENT_BINARY_DIR}/found-${name}" ${corpus})
+  else()
+    target_sources(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/fuzz_main.cpp")
+    add_test(NAME ${name} COMMAND ${name} --seconds ${TROUPE_FUZZ_SECONDS} ${corpus})
+  endif()
+  math(EXPR timeout "${TROUPE_FUZZ_SECONDS} + 60")
+  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout})
+endfunction()
+
 # troupe_capnp(NAME file.capnp... [LIBS lib...]): a library of generated code. `messages/job.capnp` is included as "messages/job.capnp.h".
 function(troupe_capnp name)
   cmake_parse_arguments(arg "" "" "LIBS" ${ARGN})
