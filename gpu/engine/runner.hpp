@@ -44,10 +44,10 @@ class model_runner {
   virtual ~model_runner() = default;
 
   virtual const model_info& info() const = 0;
-  virtual slot_id slots() const = 0;            ///< sequences that may exist at once, at most 256
+  virtual slot_id slots() const = 0;            ///< sequences [0, slots()) that the caller may use, at most 256; scratch of the runner's own is not among them
   virtual std::uint32_t cells() const = 0;      ///< KV cells in all
 
-  /// Computes the tokens. On `aborted`, `no_cells` and `failed` the KV of these tokens is not there afterwards.
+  /// Computes the tokens. On `aborted`, `no_cells` and `failed` the KV of these tokens is not there afterwards. A batch may hold no token that wants logits (a prefill chunk).
   virtual forward_status forward(std::span<const batch_token> batch) = 0;
   /// Logits of the i-th token of the last batch (one that wanted them): `vocabulary` floats, valid until the next forward.
   virtual std::span<const float> logits(std::size_t batch_index) = 0;
@@ -67,7 +67,7 @@ class model_runner {
 
   /// Progress inside a forward pass. Any thread.
   virtual std::uint64_t ticks() const = 0;
-  /// Interrupts the running forward pass soon. Any thread.
+  /// Interrupts the running forward pass soon. Any thread. A request that comes too late may abort the next pass instead: callers just compute that one again.
   virtual void request_abort() = 0;
 };
 
