@@ -18,16 +18,17 @@ ALLOWED = {
     "gpu": ["messages", "topology"],
     "actors": ["messages", "topology", "config", "gpu"],
     "apps": ["messages", "topology", "config", "gpu", "actors"],
+    "tools": ["messages", "topology", "config", "gpu", "actors"],
     "tests": ["messages", "topology", "config", "gpu", "actors", "apps"],
 }
 
 # A library's headers, and the only places that may see them: all else goes through a seam.
 GUARDED = [
-    (re.compile(r"^caf/"), ["actors", "apps", "messages/wire", "tests"]),
-    (re.compile(r"^uc[pst]/"), ["gpu/transfer", "tests"]),
-    (re.compile(r"^(llama|ggml)[^/]*\.h$|^(common|chat|sampling)\.h$"), ["gpu", "tests"]),
-    (re.compile(r"^toml(\+\+)?[/.]"), ["config", "tests"]),
-    (re.compile(r"^boost/(beast|asio)"), ["actors/gateway", "actors/health", "actors/console", "apps", "tests"]),
+    (re.compile(r"^caf/"), ["actors", "apps", "messages/wire", "tools", "tests"]),
+    (re.compile(r"^uc[pst]/"), ["gpu/transfer", "tools", "tests"]),
+    (re.compile(r"^(llama|ggml)[^/]*\.h$|^(common|chat|sampling)\.h$"), ["gpu", "tools", "tests"]),
+    (re.compile(r"^toml(\+\+)?[/.]"), ["config", "tools", "tests"]),
+    (re.compile(r"^boost/(beast|asio)"), ["actors/gateway", "actors/health", "actors/console", "apps", "tools", "tests"]),
 ]
 
 # A policy decides from values alone: no actors, no clock, no randomness of its own.
