@@ -15,7 +15,8 @@ endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# CMAKE_POSITION_INDEPENDENT_CODE stays unset: it would compile libraries with -fPIC and programs with -fPIE, and neither could use the other's precompiled
+# header. All own libraries are static, and the compiler's default fits both.
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_DISABLE_IN_SOURCE_BUILD ON)
 
