@@ -104,6 +104,34 @@ function(troupe_test name)
   _troupe_configure(${name} ${caf} LIBS ${arg_LIBS} Catch2::Catch2)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(TARGET troupe)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "TROUPE_BIN=$<TARGET_FILE:troupe>;TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+  endif()
+endfunction()
+
+# troupe_python_test(NAME SCRIPT file [LABELS label...] [TIMEOUT seconds] [ARGS arg...] [OPENAI]): a script on Python's standard library (unittest), or with
+# the OpenAI client where it says OPENAI. It finds the program and the models by the environment: TROUPE_BIN, TROUPE_TINY_GGUF, TROUPE_GEMMA_GGUF,
+# TROUPE_SOURCE_DIR. Real processes contend for cores and ports, so these run one at a time.
+function(troupe_python_test name)
+  cmake_parse_arguments(arg "OPENAI" "SCRIPT;TIMEOUT" "LABELS;ARGS" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS cluster)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  set(python /usr/bin/python3)
+  if(arg_OPENAI)
+    set(python "${TROUPE_CACHE_DIR}/venv/conformance/bin/python")  # by tools/setup --check
+  endif()
+  get_filename_component(script "${arg_SCRIPT}" ABSOLUTE)
+  set(environment PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+    "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TROUPE_TINY_GGUF=${TROUPE_TINY_GGUF}" "TROUPE_GEMMA_GGUF=${TROUPE_GEMMA_GGUF}")
+  if(TARGET troupe)
+    list(APPEND environment "TROUPE_BIN=$<TARGET_FILE:troupe>")
+  endif()
+  add_test(NAME ${name} COMMAND ${python} ${script} ${arg_ARGS})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ON ENVIRONMENT "${environment}" SKIP_RETURN_CODE 77)
 endfunction()
 
 # troupe_fuzz(NAME [CAF] SOURCES source... [LIBS lib...] [CORPUS folder]): a target that defines LLVMFuzzerTestOneInput. Preset `fuzz` links libFuzzer;
