@@ -79,13 +79,13 @@ def stages():
     ]
 
 
-def state_of_tree():
+def state_of_tree(root=ROOT):
     """Names what is checked: the tree of all files that git does not ignore, committed or not."""
     with tempfile.TemporaryDirectory() as folder:
         env = dict(os.environ, GIT_INDEX_FILE=f"{folder}/index")
         for command in (["git", "read-tree", "HEAD"], ["git", "add", "-A"]):
-            subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True)
-        return subprocess.run(["git", "write-tree"], cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout.strip()
+            subprocess.run(command, cwd=root, env=env, check=True, capture_output=True)
+        return subprocess.run(["git", "write-tree"], cwd=root, env=env, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def run_commands(stage, log):
