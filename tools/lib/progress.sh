@@ -51,7 +51,8 @@ step() {
   say ""
   say "The last lines of $log:"
   tail -n 15 "$log" | sed 's/^/    /' >&2
-  fail "\"$title\" failed." "$hint"
+  if grep -q 'No space left on device' "$log"; then hint="The disk is full: free some space, or set TROUPE_CACHE_DIR to a folder on a larger disk."; fi
+  fail "this step failed: $title." "$hint"
 }
 
 troupe_cache_dir() { printf '%s\n' "${TROUPE_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/troupe}"; }
