@@ -21,14 +21,16 @@ struct location {
 };
 
 struct cluster_section {
-  std::string id;                 ///< `cluster.id`: peers of another cluster are refused
-  bool insecure_links = false;    ///< allow plain links beyond loopback and the project's test namespaces
+  std::string id;  ///< `cluster.id`: peers of another cluster are refused
+  bool insecure_links =
+      false;  ///< allow plain links beyond loopback and the project's test namespaces
 };
 
 struct host {
   std::string name;
-  std::string address;            ///< IP address that peers use; must belong to the machine that claims the name
-  std::uint16_t port = 0;         ///< of the node's link listener
+  std::string
+      address;  ///< IP address that peers use; must belong to the machine that claims the name
+  std::uint16_t port = 0;  ///< of the node's link listener
   topology::place place;
   location where;
 };
@@ -37,10 +39,15 @@ enum class engine_kind : std::uint8_t { llama, simulated };
 enum class pool_role : std::uint8_t { prefill, decode, both };
 
 struct model {
-  std::string name;               ///< what clients ask for
-  std::string path;               ///< GGUF file, relative to the cluster file; `~` and ${VAR} are expanded
-  std::string chat_template;      ///< empty: the model's own; else a llama.cpp name ("gemma", "chatml") or Jinja source from `chat_template_file`
-  std::string chat_template_file;
+  std::string name;  ///< what clients ask for
+  std::string path;  ///< GGUF file, expanded and absolute; empty only where all pools of the model
+                     ///< are simulated (byte text model)
+  std::string path_written;   ///< as in the cluster file: relative to it, with `~`, ${VAR} and
+                              ///< ${VAR:-default}
+  std::string chat_template;  ///< empty: the model's own; else a llama.cpp name ("gemma", "chatml")
+                              ///< or Jinja source from `chat_template_file`
+  std::string chat_template_file;  ///< expanded, as `path`
+  std::string chat_template_file_written;
   std::uint32_t context_tokens = 8192;
   location where;
 };
@@ -52,7 +59,7 @@ struct simulation {
   double decode_us_per_stream = 0;
   std::uint64_t seed = 1;
   double fault_probability_per_step = 0;
-  std::string fault;                     ///< "", "slow", "hang", "crash", "garbage"
+  std::string fault;  ///< "", "slow", "hang", "crash", "garbage"
 };
 
 struct pool {
@@ -67,7 +74,7 @@ struct pool {
   std::uint32_t cached_prefixes = 32;
   bool prefix_reuse = true;
   engine_kind engine = engine_kind::llama;
-  std::uint32_t threads = 0;             ///< compute threads; 0: cores of the machine ÷ engines on it
+  std::uint32_t threads = 0;  ///< compute threads; 0: cores of the machine ÷ engines on it
   std::uint32_t gpu_layers = 0;
   simulation sim;
   location where;
@@ -75,14 +82,15 @@ struct pool {
 
 struct gateway {
   std::string host;
-  std::string address;
+  std::string address = "127.0.0.1";  ///< where it listens; 0.0.0.0: all addresses of the machine
   std::uint16_t port = 0;
   location where;
 };
 
 struct router {
   std::string host;
-  std::uint32_t decode_prefills_tokens_max = 64;  ///< a suffix up to this is computed by decode itself
+  std::uint32_t decode_prefills_tokens_max =
+      64;  ///< a suffix up to this is computed by decode itself
   location where;
 };
 
@@ -92,14 +100,15 @@ struct limits {
   std::uint32_t headers_max = 100;
   milliseconds header_timeout{10'000};
   milliseconds body_timeout{60'000};
-  milliseconds idle_timeout{120'000};       ///< keep-alive connections
-  milliseconds request_timeout{600'000};    ///< a request's deadline, unless its X-Request-Timeout-Ms is shorter
+  milliseconds idle_timeout{120'000};  ///< keep-alive connections
+  milliseconds request_timeout{
+      600'000};  ///< a request's deadline, unless its X-Request-Timeout-Ms is shorter
   milliseconds drain_timeout{30'000};
   std::uint64_t stream_buffer_bytes_max = 256U << 10U;  ///< unsent bytes of one client
   milliseconds stalled_client_timeout{30'000};          ///< with the buffer full
   std::uint32_t connections_max = 4096;
-  std::uint32_t requests_max = 4096;        ///< open requests of one node; above it 503
-  std::uint64_t held_prompt_bytes_max = 512U << 20U;    ///< of a node: prompts kept for failover
+  std::uint32_t requests_max = 4096;                  ///< open requests of one node; above it 503
+  std::uint64_t held_prompt_bytes_max = 512U << 20U;  ///< of a node: prompts kept for failover
   std::uint32_t choices_max = 16;
   std::uint32_t prompts_max = 64;
 };
@@ -110,8 +119,8 @@ struct health {
   milliseconds lease{3'000};
   milliseconds lease_renewal{1'000};
   milliseconds report_interval{1'000};
-  milliseconds load_timeout{300'000};       ///< without any progress of loading
-  milliseconds transfer_timeout{10'000};    ///< of one phase of a KV transfer without progress
+  milliseconds load_timeout{300'000};     ///< without any progress of loading
+  milliseconds transfer_timeout{10'000};  ///< of one phase of a KV transfer without progress
   std::uint32_t restart_intensity = 5;
   milliseconds restart_period{60'000};
   milliseconds restart_backoff_min{200};
@@ -122,33 +131,40 @@ struct transfer {
   std::string kind = "ucx";                 ///< "ucx" or "host" (one process; tests)
   std::uint64_t buffer_bytes = 64U << 20U;  ///< registered, for each engine
   std::uint64_t piece_bytes_max = 16U << 20U;
-  std::string tls;                          ///< UCX_TLS for the engines; empty: by proximity
+  std::string tls;  ///< UCX_TLS for the engines; empty: by proximity
 };
 
 /// The cluster file, checked: every reference resolves, every value is in range.
 struct cluster {
   std::string file;
   std::uint64_t generation = 1;
-  std::string digest;                          ///< of the effective configuration, hex
+  std::string digest;  ///< of the effective configuration, hex
   std::map<std::string, std::uint64_t> section_digests;
   cluster_section section;
   std::vector<host> hosts;
   std::vector<model> models;
   std::vector<pool> pools;
   std::vector<gateway> gateways;
-  std::vector<router> routers;                 ///< exactly one, for now
+  std::vector<router> routers;  ///< exactly one, for now
   struct limits limits;
   struct health health;
   struct transfer transfer;
+  /// Where each value that is not a default stands, by its path: `limits.header_timeout`,
+  /// `pool[1].slots`, `pool[1].simulation.seed`.
+  std::map<std::string, location> origins;
 
+  /// Null where there is none of that name.
   const host* find_host(const std::string& name) const;
   const model* find_model(const std::string& name) const;
   const pool* find_pool(const std::string& name) const;
 };
 
+std::string to_string(engine_kind kind);
+std::string to_string(pool_role role);
+
 /// One engine that the cluster file asks for.
 struct engine_instance {
-  std::string name;      ///< `decode/llama/h2.0`: role, pool, host, index
+  std::string name;  ///< `decode/llama/h2.0`: role, pool, host, index
   std::string pool;
   std::string host;
   std::uint32_t index = 0;

@@ -1,0 +1,363 @@
+#include "config/check.hpp"
+
+#include "config/values.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace troupe::config {
+
+namespace {
+
+class checker {
+ public:
+  explicit checker(const cluster& c) : c_(c) {}
+
+  std::vector<problem> run() {
+    presence();
+    names();
+    for (std::size_t i = 0; i < c_.pools.size(); ++i) {
+      pool_references(c_.pools[i], path("pool", i));
+      pool_sizes(c_.pools[i], path("pool", i));
+      pool_effects(c_.pools[i], path("pool", i));
+    }
+    models();
+    hosts();
+    services();
+    listeners();
+    transfers();
+    times();
+    return std::move(problems_);
+  }
+
+ private:
+  static std::string path(const char* section, std::size_t i) {
+    return fmt::format("{}[{}]", section, i);
+  }
+
+  bool is_set(const std::string& key) const { return c_.origins.count(key) != 0; }
+
+  /// Of a value in the file, or else of its record.
+  location where(const std::string& key, const location& record) const {
+    const auto i = c_.origins.find(key);
+    return i == c_.origins.end() ? record : i->second;
+  }
+
+  location file() const { return {c_.file, 0, 0}; }
+
+  void fail(location at, std::string message) {
+    problems_.push_back({std::move(at), std::move(message)});
+  }
+
+  template <class T>
+  static std::vector<std::string> names_of(const std::vector<T>& all) {
+    std::vector<std::string> out;
+    for (const auto& x : all) out.push_back(x.name);
+    return out;
+  }
+
+  /// Complains unless `name` is among `all`; an empty name is one that could not be read.
+  template <class T>
+  void refer(const char* what, const std::string& name, const std::vector<T>& all, location at) {
+    if (name.empty() ||
+        std::any_of(all.begin(), all.end(), [&](const T& x) { return x.name == name; }))
+      return;
+    const auto near = nearest(name, names_of(all));
+    fail(std::move(at),
+         fmt::format("there is no {} \"{}\"{}", what, name,
+                     near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
+  }
+
+  template <class T>
+  void unique(const char* section, const std::vector<T>& all) {
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        if (!all[i].name.empty() && all[i].name == all[j].name) {
+          fail(where(path(section, i) + ".name", all[i].where),
+               fmt::format("there are two {}s \"{}\"; the other is at {}", section, all[i].name,
+                           to_string(all[j].where)));
+          break;
+        }
+  }
+
+  // -- what must be there at all ----------------------------------------------
+
+  void presence() {
+    if (c_.hosts.empty()) fail(file(), "no [[host]]: a cluster has at least one");
+    if (c_.models.empty()) fail(file(), "no [[model]]: there is nothing to serve");
+    if (c_.pools.empty()) fail(file(), "no [[pool]]: nothing computes");
+    if (c_.gateways.empty()) fail(file(), "no [[gateway]]: clients have no way in");
+    if (c_.routers.empty()) fail(file(), "no [[router]]: exactly one is needed");
+    for (std::size_t i = 1; i < c_.routers.size(); ++i)
+      fail(c_.routers[i].where,
+           fmt::format("a second [[router]]; exactly one is supported, and the first is at {}",
+                       to_string(c_.routers[0].where)));
+    if (c_.hosts.size() > hosts_max)
+      fail(c_.hosts[hosts_max].where,
+           fmt::format("{} hosts; at most {} are supported", c_.hosts.size(), hosts_max));
+  }
+
+  void names() {
+    unique("host", c_.hosts);
+    unique("model", c_.models);
+    unique("pool", c_.pools);
+  }
+
+  // -- pools --------------------------------------------------------------------
+
+  void pool_references(const pool& p, const std::string& at) {
+    refer("model", p.model, c_.models, where(at + ".model", p.where));
+    std::set<std::string> seen;
+    for (const auto& h : p.hosts) {
+      refer("host", h, c_.hosts, where(at + ".hosts", p.where));
+      if (!seen.insert(h).second)
+        fail(where(at + ".hosts", p.where),
+             fmt::format("host \"{}\" stands twice; engines_per_host says how many engines it runs",
+                         h));
+    }
+    if (p.hosts.empty() && is_set(at + ".hosts"))
+      fail(where(at + ".hosts", p.where),
+           fmt::format("pool \"{}\" has no hosts, so it runs no engine", p.name));
+  }
+
+  void pool_sizes(const pool& p, const std::string& at) {
+    if (p.slots + p.cached_prefixes > sequences_max)
+      fail(where(at + (is_set(at + ".slots") ? ".slots" : ".cached_prefixes"), p.where),
+           fmt::format("slots ({}) and cached_prefixes ({}) are together more than the {} "
+                       "sequences of an engine",
+                       p.slots, p.cached_prefixes, sequences_max));
+    if (p.step_tokens < p.slots)
+      fail(where(at + ".step_tokens", p.where),
+           fmt::format("step_tokens ({}) is less than slots ({}): each running request needs a "
+                       "token of the step",
+                       p.step_tokens, p.slots));
+    if (p.kv_tokens < p.slots)
+      fail(
+          where(at + ".kv_tokens", p.where),
+          fmt::format(
+              "kv_tokens ({}) is less than slots ({}): not even one token for each running request",
+              p.kv_tokens, p.slots));
+    const auto* m = c_.find_model(p.model);
+    if (m != nullptr && m->context_tokens > p.kv_tokens)
+      fail(where(at + ".kv_tokens", p.where),
+           fmt::format("kv_tokens ({}) is less than the context of model \"{}\" ({}): a request "
+                       "that long would never fit",
+                       p.kv_tokens, m->name, m->context_tokens));
+  }
+
+  void pool_effects(const pool& p, const std::string& at) {
+    if (p.engine == engine_kind::llama) {
+      if (const auto i = c_.origins.find(at + ".simulation"); i != c_.origins.end())
+        fail(i->second,
+             fmt::format("[pool.simulation] has no effect: pool \"{}\" has engine = \"llama\"",
+                         p.name));
+      const auto* m = c_.find_model(p.model);
+      if (m != nullptr && m->path_written.empty())
+        fail(where(at + ".model", p.where),
+             fmt::format("model \"{}\" has no `path`, which a pool with engine = \"llama\" needs",
+                         m->name));
+    } else {
+      for (const auto* key : {".threads", ".gpu_layers"})
+        if (is_set(at + key))
+          fail(where(at + key, p.where),
+               fmt::format("`{}` has no effect: pool \"{}\" is simulated", key + 1, p.name));
+      const auto probability = at + ".simulation.fault_probability_per_step";
+      if (p.sim.fault.empty() && p.sim.fault_probability_per_step > 0)
+        fail(where(probability, p.where),
+             "`fault_probability_per_step` has no effect without `fault`");
+      if (!p.sim.fault.empty() && p.sim.fault_probability_per_step == 0 && !is_set(probability))
+        fail(where(at + ".simulation.fault", p.where),
+             "`fault` has no effect without `fault_probability_per_step`");
+      if (p.sim.fault.empty() && is_set(at + ".simulation.seed"))
+        fail(where(at + ".simulation.seed", p.where), "`seed` has no effect without `fault`");
+    }
+    if (!p.prefix_reuse && is_set(at + ".cached_prefixes") && p.cached_prefixes > 0)
+      fail(where(at + ".cached_prefixes", p.where),
+           "`cached_prefixes` has no effect with prefix_reuse = false");
+  }
+
+  // -- models and hosts -----------------------------------------------------------
+
+  void models() {
+    for (std::size_t i = 0; i < c_.models.size(); ++i) {
+      const auto& m = c_.models[i];
+      const pool* prefill = nullptr;
+      const pool* decode = nullptr;
+      bool served = false;
+      for (const auto& p : c_.pools) {
+        if (p.model != m.name) continue;
+        served = true;
+        if (p.role == pool_role::prefill && prefill == nullptr) prefill = &p;
+        if (p.role == pool_role::decode && decode == nullptr) decode = &p;
+      }
+      if (prefill != nullptr && decode == nullptr)
+        fail(prefill->where, fmt::format("pool \"{}\" has role \"prefill\", but model \"{}\" has "
+                                         "no pool with role \"decode\" to hand over to",
+                                         prefill->name, m.name));
+      if (decode != nullptr && prefill == nullptr)
+        fail(decode->where, fmt::format("pool \"{}\" has role \"decode\", but model \"{}\" has no "
+                                        "pool with role \"prefill\" to feed it",
+                                        decode->name, m.name));
+      if (!served && !m.name.empty())
+        fail(m.where, fmt::format("model \"{}\" is served by no pool", m.name));
+      if (!m.chat_template.empty() && !m.chat_template_file_written.empty())
+        fail(where(path("model", i) + ".chat_template_file", m.where),
+             "`chat_template` and `chat_template_file` contradict each other; only one can hold");
+    }
+  }
+
+  void hosts() {
+    const bool has_peers = c_.hosts.size() > 1;
+    for (std::size_t i = 0; i < c_.hosts.size(); ++i) {
+      const auto& h = c_.hosts[i];
+      const auto here = where(path("host", i) + ".address", h.where);
+      if (is_wildcard(h.address))
+        fail(here, fmt::format("peers cannot connect to {}: a host needs an address of its own",
+                               h.address));
+      else if (has_peers && !h.address.empty() && !is_loopback(h.address) &&
+               !c_.section.insecure_links)
+        fail(here, fmt::format("links are not encrypted, and {} is not a loopback address; on a "
+                               "trusted network, allow it by insecure_links = true in [cluster]",
+                               h.address));
+      if (h.name.empty()) continue;
+      std::uint64_t engines = 0;
+      for (const auto& p : c_.pools)
+        if (std::find(p.hosts.begin(), p.hosts.end(), h.name) != p.hosts.end())
+          engines += p.engines_per_host;
+      if (engines > engines_per_host_max)
+        fail(h.where, fmt::format("host \"{}\" would run {} engines; at most {} are supported",
+                                  h.name, engines, engines_per_host_max));
+      const auto on_it = [&](const auto& x) { return x.host == h.name; };
+      if (engines == 0 && std::none_of(c_.gateways.begin(), c_.gateways.end(), on_it) &&
+          std::none_of(c_.routers.begin(), c_.routers.end(), on_it))
+        fail(h.where,
+             fmt::format("host \"{}\" runs nothing: no pool, gateway or router names it", h.name));
+    }
+  }
+
+  void services() {
+    for (std::size_t i = 0; i < c_.gateways.size(); ++i)
+      refer("host", c_.gateways[i].host, c_.hosts,
+            where(path("gateway", i) + ".host", c_.gateways[i].where));
+    for (std::size_t i = 0; i < c_.routers.size(); ++i)
+      refer("host", c_.routers[i].host, c_.hosts,
+            where(path("router", i) + ".host", c_.routers[i].where));
+  }
+
+  // -- ports ------------------------------------------------------------------------
+
+  struct listener {
+    std::string what;
+    std::string host;
+    std::string address;
+    std::uint16_t port;
+    location at;
+  };
+
+  /// Whether both would bind on the same machine. Two hosts on loopback are one machine for
+  /// certain; so are two that claim one address.
+  bool same_machine(const listener& a, const listener& b) const {
+    if (a.host == b.host) return true;
+    const auto* x = c_.find_host(a.host);
+    const auto* y = c_.find_host(b.host);
+    if (x == nullptr || y == nullptr) return false;
+    return x->address == y->address || (is_loopback(x->address) && is_loopback(y->address));
+  }
+
+  void listeners() {
+    std::vector<listener> all;
+    for (std::size_t i = 0; i < c_.hosts.size(); ++i) {
+      const auto& h = c_.hosts[i];
+      all.push_back({fmt::format("the links of host \"{}\"", h.name), h.name, h.address, h.port,
+                     where(path("host", i) + ".port", h.where)});
+    }
+    for (std::size_t i = 0; i < c_.gateways.size(); ++i) {
+      const auto& g = c_.gateways[i];
+      all.push_back({fmt::format("the gateway of host \"{}\"", g.host), g.host, g.address, g.port,
+                     where(path("gateway", i) + ".port", g.where)});
+    }
+    for (std::size_t i = 0; i < all.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) {
+        const auto& a = all[i];
+        const auto& b = all[j];
+        if (a.port == 0 || a.port != b.port || a.address.empty() || b.address.empty() ||
+            !same_machine(a, b))
+          continue;
+        if (a.address != b.address && !is_wildcard(a.address) && !is_wildcard(b.address)) continue;
+        fail(a.at, fmt::format("port {} of {} is taken by {} at {}", a.port, a.address, b.what,
+                               to_string(b.at)));
+        break;
+      }
+  }
+
+  // -- transfers and times --------------------------------------------------------------
+
+  void transfers() {
+    const bool split = std::any_of(c_.pools.begin(), c_.pools.end(),
+                                   [](const pool& p) { return p.role != pool_role::both; });
+    if (split && c_.transfer.kind == "host")
+      fail(where("transfer.kind", file()), "kind = \"host\" carries KV within one process only, "
+                                           "and engines are processes of their own; use \"ucx\"");
+    if (c_.transfer.buffer_bytes < c_.transfer.piece_bytes_max)
+      fail(where(is_set("transfer.piece_bytes_max") ? "transfer.piece_bytes_max"
+                                                    : "transfer.buffer_bytes",
+                 file()),
+           fmt::format("piece_bytes_max ({}) does not fit into buffer_bytes ({})",
+                       format_bytes(c_.transfer.piece_bytes_max),
+                       format_bytes(c_.transfer.buffer_bytes)));
+    if (split || c_.pools.empty()) return;
+    for (const auto* key :
+         {"transfer.kind", "transfer.buffer_bytes", "transfer.piece_bytes_max", "transfer.tls"})
+      if (is_set(key))
+        fail(where(key, file()),
+             fmt::format("`{}` has no effect: no pool has role \"prefill\" or \"decode\"", key));
+    for (std::size_t i = 0; i < c_.routers.size(); ++i)
+      if (const auto key = path("router", i) + ".decode_prefills_tokens_max"; is_set(key))
+        fail(where(key, file()),
+             "`decode_prefills_tokens_max` has no effect: no pool has role \"decode\"");
+  }
+
+  void less(const char* smaller, milliseconds a, const char* larger, milliseconds b,
+            const char* why) {
+    if (a < b) return;
+    const auto key = fmt::format("health.{}", smaller);
+    fail(where(is_set(key) ? key : fmt::format("health.{}", larger), file()),
+         fmt::format("{} ({}) must be less than {} ({}): {}", smaller, format_duration(a), larger,
+                     format_duration(b), why));
+  }
+
+  void times() {
+    const auto& h = c_.health;
+    less("heartbeat_interval", h.heartbeat_interval, "heartbeat_timeout", h.heartbeat_timeout,
+         "otherwise every peer is taken for lost between two pings");
+    less("lease_renewal", h.lease_renewal, "lease", h.lease,
+         "otherwise every job lapses before it is renewed");
+    if (h.restart_backoff_min > h.restart_backoff_max)
+      fail(where(is_set("health.restart_backoff_min") ? "health.restart_backoff_min"
+                                                      : "health.restart_backoff_max",
+                 file()),
+           fmt::format("restart_backoff_min ({}) is more than restart_backoff_max ({})",
+                       format_duration(h.restart_backoff_min),
+                       format_duration(h.restart_backoff_max)));
+    if (c_.limits.held_prompt_bytes_max < c_.limits.prompt_bytes_max)
+      fail(where(is_set("limits.held_prompt_bytes_max") ? "limits.held_prompt_bytes_max"
+                                                        : "limits.prompt_bytes_max",
+                 file()),
+           fmt::format("held_prompt_bytes_max ({}) is less than prompt_bytes_max ({}): the longest "
+                       "prompt could never be held",
+                       format_bytes(c_.limits.held_prompt_bytes_max),
+                       format_bytes(c_.limits.prompt_bytes_max)));
+  }
+
+  const cluster& c_;
+  std::vector<problem> problems_;
+};
+
+}  // namespace
+
+std::vector<problem> check(const cluster& c) { return checker{c}.run(); }
+
+}  // namespace troupe::config

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "config/cluster.hpp"
+#include "config/problem.hpp"
+
+#include <vector>
+
+namespace troupe::config {
+
+/// Sequences that one engine can hold at most, running and cached together (llama.cpp's limit is
+/// 256; two are the runner's scratch).
+inline constexpr std::uint32_t sequences_max = 254;
+/// Engines of all pools on one host.
+inline constexpr std::uint32_t engines_per_host_max = 64;
+/// Hosts of a cluster: every node is linked to every other.
+inline constexpr std::size_t hosts_max = 256;
+
+/// What no single value shows: references that lead nowhere, contradictions between sections,
+/// settings without effect. A pure function; values that could not be read stand at their defaults
+/// and are not complained about again.
+std::vector<problem> check(const cluster& c);
+
+}  // namespace troupe::config

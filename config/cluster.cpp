@@ -1,0 +1,56 @@
+#include "config/cluster.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace troupe::config {
+
+namespace {
+
+template <class T>
+const T* find(const std::vector<T>& all, const std::string& name) {
+  const auto i = std::find_if(all.begin(), all.end(), [&](const T& x) { return x.name == name; });
+  return i == all.end() ? nullptr : &*i;
+}
+
+}  // namespace
+
+const host* cluster::find_host(const std::string& name) const { return find(hosts, name); }
+const model* cluster::find_model(const std::string& name) const { return find(models, name); }
+const pool* cluster::find_pool(const std::string& name) const { return find(pools, name); }
+
+std::string to_string(engine_kind kind) {
+  switch (kind) {
+  case engine_kind::llama:
+    return "llama";
+  case engine_kind::simulated:
+    return "simulated";
+  }
+  return "unknown";
+}
+
+std::string to_string(pool_role role) {
+  switch (role) {
+  case pool_role::prefill:
+    return "prefill";
+  case pool_role::decode:
+    return "decode";
+  case pool_role::both:
+    return "both";
+  }
+  return "unknown";
+}
+
+std::vector<engine_instance> engines_on(const cluster& c, const std::string& host) {
+  std::vector<engine_instance> out;
+  for (const auto& p : c.pools) {
+    if (std::find(p.hosts.begin(), p.hosts.end(), host) == p.hosts.end()) continue;
+    for (std::uint32_t i = 0; i < p.engines_per_host; ++i)
+      out.push_back(
+          {fmt::format("{}/{}/{}.{}", to_string(p.role), p.name, host, i), p.name, host, i});
+  }
+  return out;
+}
+
+}  // namespace troupe::config

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "config/cluster.hpp"
+
+#include <string>
+
+namespace troupe::config {
+
+/// Sets `digest` and `section_digests`. They cover every value, defaults included, as written:
+/// paths before expansion, since hosts may keep a model in different places. Where a value stands
+/// and how it is spelled ("60s", "1m") makes no difference.
+void set_digests(cluster& c);
+
+/// The whole configuration, defaults included, as a cluster file that means the same; with
+/// `with_origins`, each line ends in a comment that says where its value comes from
+/// (`file:line:column` or `default`).
+std::string print_effective(const cluster& c, bool with_origins);
+
+/// All keys with what they accept, their defaults and their meaning, for people.
+std::string print_reference();
+
+}  // namespace troupe::config
