@@ -1,0 +1,115 @@
+// Which jobs run: those that find a slot and room for their prompt and their predicted answer.
+
+#include "gpu/engine/batching/batching_engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::engine {
+
+void batching_engine::admit_waiting() {
+  // Strictly by rank: nobody slips past a large job that waits for room, so none starves.
+  while (!waiting_.empty() && running_.size() < limits_.slots) {
+    auto& next = *waiting_.front();
+    if (next.state != job_state::ended && !try_admit(next)) return;
+    auto j = std::move(waiting_.front());
+    waiting_.erase(waiting_.begin());
+    if (j->state != job_state::ended) insert_by_rank(running_, std::move(j));
+  }
+}
+
+/// The longest beginning of the prompt whose KV is here, in the cache or with a running job. The last prompt token never counts.
+batching_engine::prefix batching_engine::longest_prefix(const job& j) {
+  if (!limits_.prefix_reuse) return {};
+  const auto wanted = std::span<const token_id>(j.prompt).first(j.base_size());
+  prefix best;
+  if (const auto cached = cache_.find(wanted); cached.kv != nullptr) best = {cached.kv, cached.length, 0};
+  const auto consider = [&](const kv::sequence& kv, const job& owner, const choice_run* c) {
+    const std::span<const token_id> prompt = owner.prompt;
+    auto common = kv::common_prefix(wanted, prompt.first(std::min<std::size_t>(prompt.size(), kv.end())));
+    if (c != nullptr && common == prompt.size() && kv.end() > common)
+      common += kv::common_prefix(wanted.subspan(common), std::span<const token_id>(c->ids).first(kv.end() - common));
+    if (common > best.length) best = {&kv, common, 0};
+  };
+  for (const auto& other : running_) {
+    if (other->state != job_state::running || other->awaits_imports()) continue;
+    if (other->base) consider(*other->base, *other, nullptr);
+    for (const auto& c : other->choices)
+      if (c.kv) consider(*c.kv, *other, &c);
+  }
+  if (best.source != nullptr) best.unreferenced = best.source->unreferenced(0, best.length);
+  return best;
+}
+
+std::uint32_t batching_engine::predicted_growth(const job& j) const {
+  std::uint32_t cells = 0;
+  for (const auto& c : j.choices) {
+    if (c.done) continue;
+    const auto sampled = static_cast<std::uint32_t>(c.ids.size());
+    const auto left = j.max_tokens - std::min(j.max_tokens, sampled);
+    const auto predicted = predictor_.predict(j.max_tokens);
+    const auto coming = predicted > sampled ? predicted - sampled : std::min(left, kv::output_predictor::tokens_min);
+    const auto lacking = c.kv ? j.known_size(c) - c.kv->end() : sampled;
+    cells += coming + lacking;
+  }
+  return cells;
+}
+
+bool batching_engine::try_admit(job& j) {
+  auto slot = open_slot();
+  if (!slot) return false;
+  auto found = longest_prefix(j);
+  if (!j.parking.empty() && found.length < j.base_size()) found = {};  // parked pieces are whole
+  const auto missing = j.base_size() - found.length;
+  std::int64_t room = growth_room();
+  for (const auto& other : running_)
+    if (other->state == job_state::running) room -= predicted_growth(*other);
+  // A job that has the engine to itself is never refused: what it outgrows is dealt with when it happens.
+  if (!running_.empty() && room < std::int64_t{missing} + found.unreferenced + predicted_growth(j)) return false;
+
+  j.base = std::move(slot);
+  if (found.source != nullptr) found.source->share_with(*j.base, 0, found.length);
+  j.base_missing = missing;
+  j.prompt_in = missing == 0;
+  j.state = job_state::running;
+  j.claim.reset();
+  if (!j.parking.empty()) return unpark(j);
+  j.arrived.clear();
+  if (j.admitted_before) return true;
+  j.admitted_before = true;
+  j.cached = found.length;
+  j.queued = since(j.submitted);
+  if (j.generate && j.prefill_here) sink_->on_started(j.id, j.cached);
+  if (j.generate && !j.prefill_here) {
+    sink_->on_import_ready(j.id, j.cached);
+    if (j.prompt_in) sink_->on_adopted(j.id);
+  }
+  return true;
+}
+
+/// Starts choices that have no KV yet, or no more: while slots are free, and, if they have been pre-empted before, while there is room for more than a moment.
+void batching_engine::start_choices(job& j) {
+  for (auto& c : j.choices) {
+    if (c.done || c.kv) continue;
+    const auto pending = std::count_if(j.choices.begin(), j.choices.end(), [](const choice_run& o) { return !o.done && !o.kv; });
+    const bool others_run = std::any_of(j.choices.begin(), j.choices.end(), [](const choice_run& o) { return o.kv.has_value(); });
+    if (others_run && growth_room() < std::int64_t(c.ids.size()) + kv::output_predictor::tokens_min) return;
+    if (pending == 1 && j.base) {
+      c.kv = std::move(j.base);
+      j.base.reset();
+      return;
+    }
+    auto slot = open_slot();
+    if (!slot) {
+      // The base is the one slot that is certain: the first choice may take it, and hands it on.
+      if (others_run || !j.base) return;
+      c.kv = std::move(j.base);
+      j.base.reset();
+      continue;
+    }
+    prompt_source(j)->share_with(*slot, 0, j.base_size());
+    c.kv = std::move(slot);
+  }
+}
+
+}  // namespace troupe::engine

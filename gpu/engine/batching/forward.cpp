@@ -1,0 +1,125 @@
+// Putting a pass together, computing it, and booking what it did.
+
+#include "gpu/engine/batching/batching_engine.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace troupe::engine {
+
+/// Asks every sequence what it needs, composes the batch, and finds room for its tokens, by rank: whoever has to give way comes later in the order and isn't booked yet.
+batching_engine::pass batching_engine::compose() {
+  std::vector<participant> participants;
+  std::vector<sequence_work> works;
+  for (auto& j : running_) {
+    if (j->state != job_state::running || j->awaits_imports()) continue;
+    if (!j->prompt_in) {
+      participants.push_back({j.get(), nullptr, j->base->end()});
+      works.push_back({j->base_missing});
+      continue;
+    }
+    if (!j->generate) continue;
+    start_choices(*j);
+    for (auto& c : j->choices) {
+      if (!c.kv) continue;
+      const auto have = c.kv->end();
+      participants.push_back({j.get(), &c, have});
+      works.push_back({j->known_size(c) - 1 - have});
+    }
+  }
+  auto shares = compose_batch(works, limits_.step_tokens, passes_);
+  std::sort(shares.begin(), shares.end(), [](const batch_share& a, const batch_share& b) { return a.sequence < b.sequence; });
+
+  pass p;
+  std::uint32_t booked = 0;
+  std::uint32_t booked_growth = 0;
+  for (const auto& share : shares) {
+    const auto& who = participants[share.sequence];
+    if (who.owner->state != job_state::running || (who.choice != nullptr && !who.choice->kv)) continue;
+    auto tokens = share.tokens;
+    if (who.choice != nullptr) {
+      tokens = make_growth_room(who, tokens, booked_growth);
+      booked_growth += tokens;
+    }
+    if (tokens == 0 || !evict_until_free(booked + tokens)) continue;
+    booked += tokens;
+    p.parts.push_back({who, tokens, share.decode});
+  }
+  std::stable_partition(p.parts.begin(), p.parts.end(), [](const pass::part& part) { return part.decode; });
+  for (const auto& [who, tokens, decode] : p.parts) {
+    const auto slot = who.choice != nullptr ? who.choice->kv->slot() : who.owner->base->slot();
+    for (position i = 0; i < tokens; ++i) {
+      const auto pos = who.from + i;
+      const auto token = who.choice != nullptr ? who.owner->known(*who.choice, pos) : who.owner->prompt[pos];
+      p.tokens.push_back({slot, token, pos, decode});
+    }
+  }
+  return p;
+}
+
+void batching_engine::run(pass& p) {
+  std::unordered_map<job_id, std::uint32_t> tokens;
+  for (const auto& part : p.parts) tokens[part.who.owner->id] += part.tokens;
+  ++passes_;
+  const auto start = options_.now();
+  queue_.pass_begins(std::move(tokens));
+  const auto status = runner_->forward(p.tokens);
+  queue_.pass_ended();
+  report_.forward = since(start);
+  report_.batch = static_cast<std::uint32_t>(p.tokens.size());
+  switch (status) {
+    case forward_status::done:
+      pass_done(p, report_.forward);
+      break;
+    case forward_status::aborted:
+      break;  // the next step does without what was cancelled
+    case forward_status::no_cells:
+      pass_without_cells(p);
+      break;
+    case forward_status::failed:
+      for (const auto& part : p.parts)
+        if (part.who.owner->state == job_state::running) fail(*part.who.owner, {"engine_failed", "the engine could not compute the batch; the request can go on elsewhere", {}}, true);
+      break;
+  }
+}
+
+void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
+  // The books first: what sampling ends may go to the cache with all that was computed.
+  for (const auto& part : p.parts) {
+    auto& j = *part.who.owner;
+    const auto end = part.who.from + part.tokens;
+    if (part.who.choice != nullptr) {
+      part.who.choice->kv->extend(part.who.from, end);
+    } else {
+      j.base->extend(part.who.from, end);
+      j.base_missing -= part.tokens;
+      j.prompt_in = j.base_missing == 0;
+      j.computed += took;
+    }
+    if (!part.decode) report_.prefilled += part.tokens;
+  }
+  std::size_t batch_index = 0;
+  for (const auto& part : p.parts) {
+    if (!part.decode) break;
+    auto& j = *part.who.owner;
+    if (!j.decoding_since) j.decoding_since = options_.now() - took;
+    if (j.state == job_state::running) sample(j, *part.who.choice, batch_index);
+    ++batch_index;
+  }
+}
+
+/// The runner found no cells though the books had some (it may need them in one piece): the same order of giving way, then the pass is tried again.
+void batching_engine::pass_without_cells(pass& p) {
+  if (cache_.evict_one()) return;
+  auto* lowest = p.parts.front().who.owner;
+  for (const auto& part : p.parts)
+    if (lowest->outranks(*part.who.owner)) lowest = part.who.owner;
+  if (running_.size() > 1) {
+    preempt(*lowest);
+  } else {
+    fail(*lowest, {"kv_exhausted", "the engine has no KV memory left for this request", {}}, true);
+  }
+}
+
+}  // namespace troupe::engine

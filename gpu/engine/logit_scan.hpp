@@ -1,0 +1,41 @@
+#pragma once
+
+#include "gpu/engine/types.hpp"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace troupe::engine {
+
+// Sweeps over a vocabulary's logits, each linear and without a sort. They are what a step's host time consists of: this file's source is compiled with -O3 always.
+
+struct logit_extent {
+  float highest = 0;
+  bool sane = false;  ///< no NaN, no +infinity, and at least one that isn't -infinity
+};
+
+logit_extent extent(std::span<const float> logits);
+
+/// The lowest id whose logit equals `highest`.
+token_id first_equal(std::span<const float> logits, float highest);
+
+/// Tokens less far below a logit than this carry all of the probability that a float can show: 2^18 of them together weigh e^-32 · 2^18 < 4e-9.
+inline constexpr float negligible_below = 32;
+
+/// Sum of exp((logit - highest) / temperature).
+double mass(std::span<const float> logits, float highest, float temperature);
+
+/// The token at which the running sum of exp((logit - highest) / temperature), in order of ids, passes `target`.
+token_id at_mass(std::span<const float> logits, float highest, float temperature, double target);
+
+/// Tokens with logit ≥ threshold, in order of ids; -infinity never.
+void gather(std::span<const float> logits, float threshold, std::vector<std::pair<token_id, float>>& out);
+
+/// Likeliest first, the lowest id first on ties.
+void sort_by_likelihood(std::vector<std::pair<token_id, float>>& candidates);
+
+/// The `count` likeliest tokens (all, if there are fewer), likeliest first, the lowest id first on ties. -infinity never.
+void gather_highest(std::span<const float> logits, float highest, std::size_t count, std::vector<std::pair<token_id, float>>& out);
+
+}  // namespace troupe::engine
