@@ -3,19 +3,41 @@
 #include "gpu/engine/batching/batching_engine.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace troupe::engine {
 
 void batching_engine::admit_waiting() {
   // Strictly by rank: nobody slips past a large job that waits for room, so none starves.
-  while (!waiting_.empty() && running_.size() < limits_.slots) {
+  while (!waiting_.empty()) {
     auto& next = *waiting_.front();
-    if (next.state != job_state::ended && !try_admit(next)) return;
+    if (next.state != job_state::ended && (running_.size() >= limits_.slots || !try_admit(next))) {
+      if (!set_one_aside()) return;
+      continue;
+    }
+    report_.worked = true;
     auto j = std::move(waiting_.front());
     waiting_.erase(waiting_.begin());
     if (j->state != job_state::ended) insert_by_rank(running_, std::move(j));
   }
+}
+
+/// A prefill job that is computed and waits for decode's grant makes room: its KV goes to the cache, where the grant will probably still find it. Otherwise two engines could wait for each
+/// other: decode's reservations for prompts that queue here, and these for jobs that decode doesn't admit yet.
+bool batching_engine::set_one_aside() {
+  const auto idle = std::find_if(running_.rbegin(), running_.rend(),
+                                 [](const auto& j) { return j->state == job_state::running && !j->generate && j->prompt_in && !j->deliver_from; });
+  if (idle == running_.rend()) return false;
+  auto& j = **idle;
+  j.claim = queue_claim::take(claims_, submit_queue_jobs_max);
+  if (!j.claim) return false;
+  keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j.chain);
+  release_kv(j);
+  j.state = job_state::waiting;
+  aside_.push_back(std::move(*idle));
+  running_.erase(std::next(idle).base());
+  return true;
 }
 
 /// The longest beginning of the prompt whose KV is here, in the cache or with a running job. The last prompt token never counts.

@@ -84,6 +84,7 @@ class batching_engine final : public engine {
     std::uint32_t unreferenced = 0;  ///< its cells that only the cache holds
   };
   void admit_waiting();
+  bool set_one_aside();
   bool try_admit(job& j);
   prefix longest_prefix(const job& j);
   std::uint32_t predicted_growth(const job& j) const;
@@ -146,6 +147,7 @@ class batching_engine final : public engine {
   command_queue queue_;
   job_list waiting_;
   job_list running_;
+  job_list aside_;                   ///< computed prefill jobs without a grant whose place others needed; no order
   std::deque<kv_piece> arrivals_;
   sampler_scratch scratch_;
 

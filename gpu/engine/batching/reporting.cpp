@@ -25,9 +25,10 @@ void batching_engine::fail(job& j, error why, bool retryable) {
 /// Forgets ended jobs and lets pre-empted ones wait again.
 void batching_engine::sweep() {
   const auto ended = [](const auto& j) { return j->state == job_state::ended; };
-  const auto before = running_.size() + waiting_.size();
+  const auto before = running_.size() + waiting_.size() + aside_.size();
   std::erase_if(waiting_, ended);
   std::erase_if(running_, ended);
+  std::erase_if(aside_, ended);
   for (auto& j : running_) {
     if (j->state != job_state::preempted) continue;
     j->state = job_state::waiting;
@@ -35,7 +36,7 @@ void batching_engine::sweep() {
     report_.worked = true;
   }
   std::erase(running_, nullptr);
-  if (running_.size() + waiting_.size() != before) report_.worked = true;
+  if (running_.size() + waiting_.size() + aside_.size() != before) report_.worked = true;
 }
 
 void batching_engine::keep_in_cache(kv::sequence kv, std::vector<token_id> tokens, const std::vector<std::uint64_t>& chain) {
@@ -87,7 +88,7 @@ audit_report batching_engine::audit() {
   out.ledger_tokens = pool_.used();
   out.engine_cells = truth.used_cells;
   out.referenced = pool_.referenced();
-  out.jobs = static_cast<std::uint32_t>(running_.size() + waiting_.size());
+  out.jobs = static_cast<std::uint32_t>(running_.size() + waiting_.size() + aside_.size());
   if (out.ledger_tokens != out.engine_cells) out.mismatches.push_back(fmt::format("cells: the ledger has {}, the engine {}", out.ledger_tokens, out.engine_cells));
   auto books = pool_.ranges();
   for (const auto& actual : truth.slots) {

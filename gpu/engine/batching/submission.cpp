@@ -113,6 +113,10 @@ void batching_engine::apply(grant_command& c) {
   if (j == nullptr || j->generate || j->deliver_from) return;
   j->deliver_from = std::min(c.from, j->base_size());
   j->delivered = *j->deliver_from;
+  const auto aside = std::find_if(aside_.begin(), aside_.end(), [&](const auto& other) { return other.get() == j; });
+  if (aside == aside_.end()) return;
+  insert_by_rank(waiting_, std::move(*aside));
+  aside_.erase(aside);
 }
 
 void batching_engine::apply(cancel_command& c) {
@@ -123,7 +127,7 @@ void batching_engine::apply(cancel_command& c) {
 }
 
 job* batching_engine::find(job_id id) {
-  for (auto* list : {&running_, &waiting_})
+  for (auto* list : {&running_, &waiting_, &aside_})
     for (auto& j : *list)
       if (j->id == id && j->state != job_state::ended) return j.get();
   return nullptr;
