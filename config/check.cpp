@@ -148,7 +148,16 @@ class checker {
                        p.kv_tokens, m->name, m->context_tokens));
   }
 
+  /// A setting that changes nothing is a mistake; its default, written out, is none.
+  void no_effect(bool ineffective, const std::string& key, const location& record,
+                 const char* why) {
+    if (!ineffective) return;
+    const auto name = key.substr(key.rfind('.') + 1);
+    fail(where(key, record), fmt::format("`{}` has no effect: {}", name, why));
+  }
+
   void pool_effects(const pool& p, const std::string& at) {
+    static const pool default_pool;
     if (p.engine == engine_kind::llama) {
       if (const auto i = c_.origins.find(at + ".simulation"); i != c_.origins.end())
         fail(i->second,
@@ -160,23 +169,21 @@ class checker {
              fmt::format("model \"{}\" has no `path`, which a pool with engine = \"llama\" needs",
                          m->name));
     } else {
-      for (const auto* key : {".threads", ".gpu_layers"})
-        if (is_set(at + key))
-          fail(where(at + key, p.where),
-               fmt::format("`{}` has no effect: pool \"{}\" is simulated", key + 1, p.name));
+      no_effect(p.threads != default_pool.threads, at + ".threads", p.where,
+                "its pool is simulated");
+      no_effect(p.gpu_layers != default_pool.gpu_layers, at + ".gpu_layers", p.where,
+                "its pool is simulated");
       const auto probability = at + ".simulation.fault_probability_per_step";
-      if (p.sim.fault.empty() && p.sim.fault_probability_per_step > 0)
-        fail(where(probability, p.where),
-             "`fault_probability_per_step` has no effect without `fault`");
-      if (!p.sim.fault.empty() && p.sim.fault_probability_per_step == 0 && !is_set(probability))
-        fail(where(at + ".simulation.fault", p.where),
-             "`fault` has no effect without `fault_probability_per_step`");
-      if (p.sim.fault.empty() && is_set(at + ".simulation.seed"))
-        fail(where(at + ".simulation.seed", p.where), "`seed` has no effect without `fault`");
+      no_effect(p.sim.fault.empty() && p.sim.fault_probability_per_step > 0, probability, p.where,
+                "there is no `fault`");
+      no_effect(!p.sim.fault.empty() && p.sim.fault_probability_per_step == 0 &&
+                    !is_set(probability),
+                at + ".simulation.fault", p.where, "there is no `fault_probability_per_step`");
+      no_effect(p.sim.fault.empty() && p.sim.seed != default_pool.sim.seed, at + ".simulation.seed",
+                p.where, "there is no `fault`");
     }
-    if (!p.prefix_reuse && is_set(at + ".cached_prefixes") && p.cached_prefixes > 0)
-      fail(where(at + ".cached_prefixes", p.where),
-           "`cached_prefixes` has no effect with prefix_reuse = false");
+    no_effect(!p.prefix_reuse && p.cached_prefixes != default_pool.cached_prefixes,
+              at + ".cached_prefixes", p.where, "prefix_reuse is false");
   }
 
   // -- models and hosts -----------------------------------------------------------
@@ -309,15 +316,20 @@ class checker {
                        format_bytes(c_.transfer.piece_bytes_max),
                        format_bytes(c_.transfer.buffer_bytes)));
     if (split || c_.pools.empty()) return;
-    for (const auto* key :
-         {"transfer.kind", "transfer.buffer_bytes", "transfer.piece_bytes_max", "transfer.tls"})
-      if (is_set(key))
-        fail(where(key, file()),
-             fmt::format("`{}` has no effect: no pool has role \"prefill\" or \"decode\"", key));
+    static const struct transfer default_transfer;
+    const auto& t = c_.transfer;
+    const auto* why = "no pool has role \"prefill\" or \"decode\"";
+    no_effect(t.kind != default_transfer.kind, "transfer.kind", file(), why);
+    no_effect(t.buffer_bytes != default_transfer.buffer_bytes, "transfer.buffer_bytes", file(),
+              why);
+    no_effect(t.piece_bytes_max != default_transfer.piece_bytes_max, "transfer.piece_bytes_max",
+              file(), why);
+    no_effect(t.tls != default_transfer.tls, "transfer.tls", file(), why);
+    static const router default_router;
     for (std::size_t i = 0; i < c_.routers.size(); ++i)
-      if (const auto key = path("router", i) + ".decode_prefills_tokens_max"; is_set(key))
-        fail(where(key, file()),
-             "`decode_prefills_tokens_max` has no effect: no pool has role \"decode\"");
+      no_effect(c_.routers[i].decode_prefills_tokens_max !=
+                    default_router.decode_prefills_tokens_max,
+                path("router", i) + ".decode_prefills_tokens_max", c_.routers[i].where, why);
   }
 
   void less(const char* smaller, milliseconds a, const char* larger, milliseconds b,

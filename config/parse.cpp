@@ -2,6 +2,7 @@
 
 #include "config/check.hpp"
 #include "config/effective.hpp"
+#include "config/nesting.hpp"
 #include "config/section_reader.hpp"
 
 #include <fmt/format.h>
@@ -136,7 +137,7 @@ class file_parser {
   void expand(const toml::table& table, const char* key, const std::string& written,
               std::string& out) {
     const auto* node = table.get(key);
-    if (node == nullptr || !node->is_string()) return;
+    if (node == nullptr || written.empty()) return;
     auto path = expand_path(written, folder_, env_);
     if (path)
       out = *std::move(path);
@@ -190,6 +191,13 @@ load_result parse(std::string_view text, const std::string& filename, const envi
   if (text.size() > cluster_file_bytes_max)
     return one_problem(filename, fmt::format("longer than {}, which no cluster file is",
                                              format_bytes(cluster_file_bytes_max)));
+  if (const auto place = find_excessive_nesting(text)) {
+    load_result result;
+    result.problems.push_back(
+        {{filename, place->line, place->column},
+         fmt::format("nested deeper than {} levels, which no cluster file is", nesting_max)});
+    return result;
+  }
   return file_parser{filename, env}.run(text);
 }
 

@@ -13,16 +13,20 @@ namespace {
 /// too.
 constexpr std::size_t suggestible_chars_max = 64;
 
-/// Edit distance with transposition of neighbours as one step ("prot" for "port").
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool same(char a, char b) { return lower(a) == lower(b); }
+
+/// Edit distance, blind to case, with transposition of neighbours as one step ("prot" for "port").
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) previous[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
     current[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+      const std::size_t change = same(a[i - 1], b[j - 1]) ? 0 : 1;
       current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + change});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+      if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
         current[j] = std::min(current[j], before[j - 2] + 1);
     }
     std::swap(before, previous);

@@ -1,1 +1,288 @@
+#include "support.hpp"
+
+#include "config/check.hpp"
+
 #include <catch2/catch.hpp>
+
+#include <functional>
+
+using namespace troupe::config;
+using namespace troupe::config::testing;
+
+namespace {
+
+const std::string split_pools =
+    "[[pool]]\nname = 'p'\nmodel = 'm'\nrole = 'prefill'\nhosts = ['h0']\n"
+    "[[pool]]\nname = 'd'\nmodel = 'm'\nrole = 'decode'\nhosts = ['h0']\n";
+const std::string host_h1 = "[[host]]\nname = 'h1'\naddress = '127.0.0.2'\nport = 7100\n";
+const std::string gateway_h1 = "[[gateway]]\nhost = 'h1'\nport = 8081\n";
+const std::string simulated =
+    "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = ['h0']\nengine = 'simulated'\n";
+
+struct row {
+  const char* what;
+  std::function<void(sample&)> change;
+  std::vector<const char*> expected;  ///< part of each problem; none: the file is valid
+};
+
+}  // namespace
+
+TEST_CASE("checks across values and sections", "[config]") {
+  const row rows[] = {
+      {"nothing wrong", [](sample&) {}, {}},
+      {"prefill and decode", [](sample& s) { s.pools = split_pools; }, {}},
+
+      {"no hosts",
+       [](sample& s) { s.hosts = ""; },
+       {"no [[host]]", "no host \"h0\"", "no host \"h0\"", "no host \"h0\""}},
+      {"no models", [](sample& s) { s.models = ""; }, {"no [[model]]", "there is no model \"m\""}},
+      {"no pools",
+       [](sample& s) { s.pools = ""; },
+       {"no [[pool]]", "model \"m\" is served by no pool"}},
+      {"no gateways", [](sample& s) { s.gateways = ""; }, {"no [[gateway]]"}},
+      {"no routers", [](sample& s) { s.routers = ""; }, {"no [[router]]"}},
+      {"two routers", [](sample& s) { s.routers += s.routers; }, {"a second [[router]]"}},
+
+      {"two hosts of a name",
+       [](sample& s) { s.hosts += "[[host]]\nname = 'h0'\naddress = '127.0.0.2'\nport = 7100\n"; },
+       {"two hosts \"h0\""}},
+      {"two models of a name", [](sample& s) { s.models += s.models; }, {"two models \"m\""}},
+      {"two pools of a name", [](sample& s) { s.pools += s.pools; }, {"two pools \"p\""}},
+
+      {"a pool on an unknown host",
+       [](sample& s) { s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = ['h0', 'h1']\n"; },
+       {"there is no host \"h1\"; did you mean \"h0\"?"}},
+      {"a gateway on an unknown host",
+       [](sample& s) { s.gateways = "[[gateway]]\nhost = 'h9'\nport = 1\n"; },
+       {"there is no host \"h9\""}},
+      {"a router on an unknown host",
+       [](sample& s) { s.routers = "[[router]]\nhost = 'h9'\n"; },
+       {"there is no host \"h9\""}},
+      {"a pool of an unknown model",
+       [](sample& s) { s.pools = "[[pool]]\nname = 'p'\nmodel = 'mm'\nhosts = ['h0']\n"; },
+       {"model \"m\" is served by no pool", "there is no model \"mm\"; did you mean \"m\"?"}},
+      {"a host twice in a pool",
+       [](sample& s) { s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = ['h0', 'h0']\n"; },
+       {"\"h0\" stands twice"}},
+      {"a pool without hosts",
+       [](sample& s) { s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = []\n"; },
+       {"pool \"p\" has no hosts"}},
+
+      {"prefill alone",
+       [](sample& s) { s.pools += "role = 'prefill'\n"; },
+       {"no pool with role \"decode\""}},
+      {"decode alone",
+       [](sample& s) { s.pools += "role = 'decode'\n"; },
+       {"no pool with role \"prefill\""}},
+      {"prefill beside both, without decode",
+       [](sample& s) {
+         s.pools += "[[pool]]\nname = 'q'\nmodel = 'm'\nrole = 'prefill'\nhosts = ['h0']\n";
+       },
+       {"no pool with role \"decode\""}},
+
+      {"more sequences than an engine has",
+       [](sample& s) { s.pools += "slots = 200\ncached_prefixes = 100\n"; },
+       {"are together more than the 254 sequences"}},
+      {"a step too small for its slots",
+       [](sample& s) { s.pools += "slots = 8\nstep_tokens = 7\n"; },
+       {"step_tokens (7) is less than slots (8)"}},
+      {"KV less than slots",
+       [](sample& s) {
+         s.pools += "slots = 32\nkv_tokens = 31\n";
+         s.models += "context_tokens = 16\n";
+       },
+       {"kv_tokens (31) is less than slots (32)"}},
+      {"a context longer than the KV",
+       [](sample& s) { s.pools += "kv_tokens = 8191\n"; },
+       {"kv_tokens (8191) is less than the context of model \"m\" (8192)"}},
+      {"KV for few of many slots",
+       [](sample& s) { s.pools += "slots = 16\nkv_tokens = 8192\n"; },
+       {}},
+      {"a default context longer than the default KV",
+       [](sample& s) { s.models += "context_tokens = 20000\n"; },
+       {"kv_tokens (16384)"}},
+
+      {"simulation of a real pool",
+       [](sample& s) { s.pools += "[pool.simulation]\nseed = 1\n"; },
+       {"[pool.simulation] has no effect"}},
+      {"threads of a simulated pool",
+       [](sample& s) { s.pools = simulated + "threads = 2\n"; },
+       {"`threads` has no effect"}},
+      {"GPU of a simulated pool",
+       [](sample& s) { s.pools = simulated + "gpu_layers = 2\n"; },
+       {"`gpu_layers` has no effect"}},
+      {"a fault that never strikes",
+       [](sample& s) { s.pools = simulated + "[pool.simulation]\nfault = 'hang'\n"; },
+       {"`fault` has no effect"}},
+      {"a fault that is switched off",
+       [](sample& s) {
+         s.pools = simulated +
+                   "[pool.simulation]\nfault = 'hang'\nfault_probability_per_step = 0\n";
+       },
+       {}},
+      {"no fault that could strike",
+       [](sample& s) {
+         s.pools = simulated + "[pool.simulation]\nfault_probability_per_step = 0.1\n";
+       },
+       {"`fault_probability_per_step` has no effect"}},
+      {"a seed of nothing",
+       [](sample& s) { s.pools = simulated + "[pool.simulation]\nseed = 3\n"; },
+       {"`seed` has no effect"}},
+      {"a simulated pool without a model file",
+       [](sample& s) {
+         s.pools = simulated;
+         s.models = "[[model]]\nname = 'm'\n";
+       },
+       {}},
+      {"a real pool without a model file",
+       [](sample& s) { s.models = "[[model]]\nname = 'm'\n"; },
+       {"model \"m\" has no `path`"}},
+      {"cached prefixes without reuse",
+       [](sample& s) { s.pools += "prefix_reuse = false\ncached_prefixes = 4\n"; },
+       {"`cached_prefixes` has no effect"}},
+      {"no reuse", [](sample& s) { s.pools += "prefix_reuse = false\n"; }, {}},
+      {"two templates",
+       [](sample& s) { s.models += "chat_template = 'gemma'\nchat_template_file = 'x.jinja'\n"; },
+       {"contradict each other"}},
+
+      {"a host without a part to play",
+       [](sample& s) { s.hosts += host_h1; },
+       {"host \"h1\" runs nothing"}},
+      {"a host with a gateway only",
+       [](sample& s) {
+         s.hosts += host_h1;
+         s.gateways += gateway_h1;
+       },
+       {}},
+      {"too many engines on a host",
+       [](sample& s) {
+         s.pools += "engines_per_host = 64\n[[pool]]\nname = 'q'\nmodel = 'm'\nhosts = ['h0']\n";
+       },
+       {"would run 65 engines; at most 64"}},
+      {"plain links between machines",
+       [](sample& s) {
+         s.hosts += "[[host]]\nname = 'h1'\naddress = '10.0.0.2'\nport = 7100\n";
+         s.gateways += gateway_h1;
+       },
+       {"links are not encrypted, and 10.0.0.2"}},
+      {"plain links between machines, allowed",
+       [](sample& s) {
+         s.cluster += "insecure_links = true\n";
+         s.hosts += "[[host]]\nname = 'h1'\naddress = '10.0.0.2'\nport = 7100\n";
+         s.gateways += gateway_h1;
+       },
+       {}},
+      {"one machine has no peers",
+       [](sample& s) { s.hosts = "[[host]]\nname = 'h0'\naddress = '10.0.0.1'\nport = 7100\n"; },
+       {}},
+      {"a host everywhere",
+       [](sample& s) { s.hosts = "[[host]]\nname = 'h0'\naddress = '0.0.0.0'\nport = 7100\n"; },
+       {"a host needs an address of its own"}},
+
+      {"links and gateway on one port",
+       [](sample& s) { s.gateways = "[[gateway]]\nhost = 'h0'\nport = 7100\n"; },
+       {"port 7100 of 127.0.0.1 is taken by the links of host \"h0\""}},
+      {"a gateway on all addresses takes the links' port",
+       [](sample& s) {
+         s.gateways = "[[gateway]]\nhost = 'h0'\naddress = '0.0.0.0'\nport = 7100\n";
+       },
+       {"port 7100 of 0.0.0.0 is taken"}},
+      {"two gateways on one port",
+       [](sample& s) { s.gateways += s.gateways; },
+       {"is taken by the gateway of host \"h0\""}},
+      {"two gateways on two ports",
+       [](sample& s) { s.gateways += "[[gateway]]\nhost = 'h0'\nport = 8081\n"; },
+       {}},
+      {"one loopback port of two hosts on loopback",
+       [](sample& s) {
+         s.hosts += host_h1;
+         s.gateways += "[[gateway]]\nhost = 'h1'\nport = 8080\n";
+       },
+       {"port 8080 of 127.0.0.1 is taken"}},
+      {"one port on two loopback addresses",
+       [](sample& s) {
+         s.hosts += host_h1;
+         s.gateways += "[[gateway]]\nhost = 'h1'\naddress = '127.0.0.2'\nport = 8080\n";
+       },
+       {}},
+      {"one loopback port on two machines",
+       [](sample& s) {
+         s.cluster += "insecure_links = true\n";
+         s.hosts = "[[host]]\nname = 'h0'\naddress = '10.0.0.1'\nport = 7100\n[[host]]\nname = "
+                   "'h1'\naddress = '10.0.0.2'\nport = 7100\n";
+         s.gateways += "[[gateway]]\nhost = 'h1'\nport = 8080\n";
+       },
+       {}},
+
+      {"the host transfer between processes",
+       [](sample& s) {
+         s.pools = split_pools;
+         s.rest = "[transfer]\nkind = 'host'\n";
+       },
+       {"carries KV within one process only"}},
+      {"a transfer that nobody needs",
+       [](sample& s) { s.rest = "[transfer]\ntls = 'tcp'\n"; },
+       {"`tls` has no effect"}},
+      {"a default, written out, that nobody needs",
+       [](sample& s) { s.rest = "[transfer]\nkind = 'ucx'\n"; },
+       {}},
+      {"a rest that nobody hands over",
+       [](sample& s) { s.routers += "decode_prefills_tokens_max = 3\n"; },
+       {"`decode_prefills_tokens_max` has no effect"}},
+      {"pieces larger than the buffers",
+       [](sample& s) {
+         s.pools = split_pools;
+         s.rest = "[transfer]\nbuffer_bytes = '8MiB'\n";
+       },
+       {"piece_bytes_max (16MiB) does not fit into buffer_bytes (8MiB)"}},
+
+      {"a heartbeat slower than its timeout",
+       [](sample& s) { s.rest = "[health]\nheartbeat_interval = '4s'\n"; },
+       {"heartbeat_interval (4s) must be less than heartbeat_timeout (4s)"}},
+      {"a renewal later than the lease",
+       [](sample& s) { s.rest = "[health]\nlease = '900ms'\n"; },
+       {"lease_renewal (1s) must be less than lease (900ms)"}},
+      {"a back-off that shrinks",
+       [](sample& s) { s.rest = "[health]\nrestart_backoff_min = '11s'\n"; },
+       {"restart_backoff_min (11s) is more than restart_backoff_max (10s)"}},
+      {"prompts that cannot be held",
+       [](sample& s) { s.rest = "[limits]\nheld_prompt_bytes_max = '1MiB'\n"; },
+       {"held_prompt_bytes_max (1MiB) is less than prompt_bytes_max (8MiB)"}},
+  };
+  for (const auto& r : rows) {
+    INFO(r.what);
+    sample s;
+    r.change(s);
+    const auto problems = problems_of(s.text());
+    INFO(joined(problems));
+    REQUIRE(problems.size() == r.expected.size());
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      INFO(r.expected[i]);
+      CHECK(problems[i].find(r.expected[i]) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a problem across sections stands at the value that can be changed", "[config]") {
+  sample s;
+  s.pools += "kv_tokens = 100\n";
+  CHECK(problems_of(s.text()).at(0).find("14:13: kv_tokens (100)") == 0);
+  s = {};
+  s.rest = "[health]\nheartbeat_timeout = '500ms'\n";
+  CHECK(problems_of(s.text()).at(0).find("20:21: heartbeat_interval (1s) must be less") == 0);
+}
+
+TEST_CASE("too many hosts", "[config]") {
+  sample s;
+  s.hosts = "";
+  std::string names;
+  for (std::size_t i = 0; i <= hosts_max; ++i) {
+    const auto n = std::to_string(i);
+    s.hosts += "[[host]]\nname = 'h" + n + "'\naddress = '127.0.1." + std::to_string(i % 256) +
+               "'\nport = " + std::to_string(7000 + i) + "\n";
+    names += "'h" + n + "', ";
+  }
+  s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = [" + names + "]\n";
+  CHECK(joined(problems_of(s.text())).find("257 hosts; at most 256 are supported") !=
+        std::string::npos);
+}

@@ -1,0 +1,75 @@
+#include "apps/config_command.hpp"
+
+#include "config/effective.hpp"
+#include "config/parse.hpp"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <memory>
+
+namespace troupe::apps {
+
+namespace {
+
+constexpr int exit_problems = 1;
+
+std::string counted(std::size_t n, const char* what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
+int report(const config::load_result& result, std::ostream& err) {
+  for (const auto& p : result.problems) err << to_string(p) << "\n";
+  err << counted(result.problems.size(), "problem") << "\n";
+  return exit_problems;
+}
+
+std::string summary(const config::cluster& c) {
+  std::size_t engines = 0;
+  for (const auto& h : c.hosts) engines += config::engines_on(c, h.name).size();
+  return fmt::format("ok: cluster \"{}\" with {}, {}, {} in {}, {}; digest {}", c.section.id,
+                     counted(c.hosts.size(), "host"), counted(c.models.size(), "model"),
+                     counted(engines, "engine"), counted(c.pools.size(), "pool"),
+                     counted(c.gateways.size(), "gateway"), c.digest);
+}
+
+}  // namespace
+
+int check_config(const std::string& file, std::ostream& out, std::ostream& err) {
+  const auto result = config::load(file);
+  if (!result) return report(result, err);
+  out << file << ": " << summary(*result.value) << "\n";
+  return 0;
+}
+
+int show_config(const std::string& file, std::ostream& out, std::ostream& err) {
+  const auto result = config::load(file);
+  if (!result) return report(result, err);
+  out << config::print_effective(*result.value, true);
+  return 0;
+}
+
+void add_config_command(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("config", "Check and show cluster files");
+  command->require_subcommand(1);
+  // Shared by both subcommands, and alive as long as their callbacks.
+  auto file = std::make_shared<std::string>();
+
+  auto* check = command->add_subcommand("check",
+                                        "List everything that is wrong with a cluster file");
+  check->add_option("FILE", *file, "Cluster file")->required();
+  check->callback([file, &exit_code] { exit_code = check_config(*file, std::cout, std::cerr); });
+
+  auto* show = command->add_subcommand(
+      "show", "Print every value in effect, and the line or default that it comes from");
+  show->add_option("FILE", *file, "Cluster file")->required();
+  show->callback([file, &exit_code] { exit_code = show_config(*file, std::cout, std::cerr); });
+
+  auto* reference = command->add_subcommand("reference", "Print all keys of a cluster file");
+  reference->callback([&exit_code] {
+    std::cout << config::print_reference();
+    exit_code = 0;
+  });
+}
+
+}  // namespace troupe::apps
