@@ -87,6 +87,7 @@ bool sequence::holds(position begin, position end) const {
 }
 
 void sequence::extend(position begin, position end) {
+  if (begin >= end) return;
   auto& books = pool_->slots_[static_cast<std::size_t>(slot_)];
   if (books.cells.size() < end) books.cells.resize(end, pool::none);
   for (auto p = begin; p < end; ++p) {
