@@ -12,22 +12,20 @@ namespace troupe::engine {
 
 struct logit_extent {
   float highest = 0;
-  bool sane = false;  ///< no NaN, no +infinity, and at least one that isn't -infinity
+  token_id first = 0;  ///< the lowest id that has it
+  bool sane = false;   ///< no NaN, no +infinity, and at least one that isn't -infinity
 };
 
 logit_extent extent(std::span<const float> logits);
 
-/// The lowest id whose logit equals `highest`.
-token_id first_equal(std::span<const float> logits, float highest);
-
 /// Tokens less far below a logit than this carry all of the probability that a float can show: 2^18 of them together weigh e^-32 · 2^18 < 4e-9.
 inline constexpr float negligible_below = 32;
 
-/// Sum of exp((logit - highest) / temperature).
+/// Sum of exp((logit - highest) / temperature), to about seven digits; what is negligible counts as nothing.
 double mass(std::span<const float> logits, float highest, float temperature);
 
-/// The token at which the running sum of exp((logit - highest) / temperature), in order of ids, passes `target`.
-token_id at_mass(std::span<const float> logits, float highest, float temperature, double target);
+/// The token at which the running mass, in order of ids, passes the share `uniform` (in [0, 1)) of the whole; never a negligible one.
+token_id draw_by_mass(std::span<const float> logits, float highest, float temperature, double uniform);
 
 /// Tokens with logit ≥ threshold, in order of ids; -infinity never.
 void gather(std::span<const float> logits, float threshold, std::vector<std::pair<token_id, float>>& out);

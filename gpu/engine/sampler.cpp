@@ -76,7 +76,7 @@ expected<token_id> sampler::choose(std::span<const float> raw, std::uint32_t ind
 expected<token_id> sampler::choose_highest(std::span<const float> logits, text::constraint* limits, sampler_scratch& scratch) const {
   const auto found = extent(logits);
   if (!found.sane) return dead_end();
-  const auto favourite = first_equal(logits, found.highest);
+  const auto favourite = found.first;
   if (limits == nullptr || limits->allows(favourite)) return favourite;
   for (auto count = greedy_candidates_first;; count *= 4) {
     gather_highest(logits, found.highest, count, scratch.candidates);
@@ -97,8 +97,7 @@ token_id sampler::draw(std::span<const float> logits, double uniform, sampler_sc
     gather(logits, highest + std::log(std::min(how_.min_p, 1.0F)), kept);
     sort_by_likelihood(kept);
   } else if (how_.top_p >= 1) {
-    const double sum = mass(logits, highest, how_.temperature);
-    return at_mass(logits, highest, how_.temperature, uniform * sum);
+    return draw_by_mass(logits, highest, how_.temperature, uniform);
   } else {
     // Only top_p: as many of the likeliest as it takes; the sum is over all.
     const double wanted = std::max(0.0F, how_.top_p) * mass(logits, highest, 1);

@@ -204,7 +204,7 @@ TEST_CASE("sampler: a constraint at temperature 0 gets the best of what it allow
     });
     REQUIRE(*s.choose(logits, 0, &limits, scratch) == best);
   }
-  only favourite({first_equal(logits, extent(logits).highest)});
+  only favourite({extent(logits).first});
   CHECK(s.choose(logits, 0, &favourite, scratch));
   CHECK(favourite.masks == 0);
   only nothing({});
@@ -315,7 +315,7 @@ TEST_CASE("logit scans: the same as the obvious ways, for all sizes around the w
     const auto found = extent(logits);
     REQUIRE(found.sane);
     REQUIRE(found.highest == *std::max_element(logits.begin(), logits.end()));
-    REQUIRE(first_equal(logits, found.highest) == std::max_element(logits.begin(), logits.end()) - logits.begin());
+    REQUIRE(found.first == std::max_element(logits.begin(), logits.end()) - logits.begin());
     std::vector<std::pair<token_id, float>> all;
     for (std::size_t i = 0; i < size; ++i)
       if (logits[i] > -inf) all.emplace_back(static_cast<token_id>(i), logits[i]);
@@ -325,5 +325,26 @@ TEST_CASE("logit scans: the same as the obvious ways, for all sizes around the w
     gather_highest(logits, found.highest, count, got);
     all.resize(std::min(all.size(), count));
     REQUIRE(got == all);
+  }
+}
+
+TEST_CASE("logit scans: masses are those of exp, and what is negligible is never chosen") {
+  std::mt19937 random(11);
+  for (const float temperature : {0.1F, 1.0F, 3.0F, 1e-30F, 1e30F}) {
+    std::vector<float> logits(5000);
+    for (auto& x : logits) x = random() % 9 == 0 ? -inf : static_cast<float>(random() % 60'000) / 1000 - 30;
+    const auto highest = extent(logits).highest;
+    double sum = 0;
+    std::set<token_id> heavy;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const auto x = (static_cast<double>(logits[i]) - highest) / temperature;
+      if (x >= -negligible_below) {
+        sum += std::exp(x);
+        heavy.insert(static_cast<token_id>(i));
+      }
+    }
+    const auto got = mass(logits, highest, temperature);
+    CHECK(got == Approx(sum).epsilon(1e-6));
+    for (int i = 0; i <= 200; ++i) REQUIRE(heavy.contains(draw_by_mass(logits, highest, temperature, i / 200.0)));
   }
 }
