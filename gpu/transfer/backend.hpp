@@ -80,8 +80,11 @@ class backend {
   virtual std::vector<std::byte> local_address() const = 0;
   virtual expected<std::unique_ptr<region>> allocate(std::size_t bytes, memory_kind kind) = 0;
 
-  /// Idempotent per address. Errors: `peer_unreachable`.
+  /// Idempotent per address as long as the connection stands. Returns at once: what is found out later (nobody listens there) comes as `on_peer_lost`. Both sides must agree
+  /// on the proximity. Errors: `peer_unreachable`.
   virtual expected<peer_id> connect(std::span<const std::byte> address, proximity where) = 0;
+  /// All standing connections with the worker of that address, whoever made them: what to `disconnect` when its process has ended.
+  virtual std::vector<peer_id> peers_at(std::span<const std::byte> address) const = 0;
   /// Ends everything with this peer and forgets it. `certainly_dead`: its process is known to be gone (the launcher reaped it), so quarantined buffers are free at once.
   virtual void disconnect(peer_id peer, bool certainly_dead) = 0;
 
