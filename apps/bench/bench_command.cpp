@@ -1,0 +1,113 @@
+#include "apps/bench/bench_command.hpp"
+
+#include "apps/bench/bench_run.hpp"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+namespace troupe::apps {
+
+namespace {
+
+using bench::bench_settings;
+
+void add_target_options(CLI::App& run, bench_settings& s) {
+  run.add_option("--url", s.url, "http://host:port of an OpenAI-compatible server")->required();
+  run.add_option("--endpoint", s.kind, "chat or completions")
+      ->check(CLI::IsMember({"chat", "completions"}))
+      ->capture_default_str();
+  run.add_option("--model", s.model, "Model to ask for (default: the first that the server lists)");
+  run.add_option("--api-key", s.api_key, "Sent as a bearer token");
+  run.add_option("--header", s.headers, "\"Name: value\", sent with each request; may be repeated")
+      ->allow_extra_args(false);
+  run.add_option("--wait-ready", s.wait_ready_s, "Seconds to wait for GET /readyz to say 200 first")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void add_schedule_options(CLI::App& run, bench_settings& s) {
+  run.add_option("--rate", s.rate, "Open loop: requests per second, at random times (Poisson)")
+      ->check(CLI::PositiveNumber);
+  run.add_option("--connections", s.connections,
+                 "Closed loop: connections that each send when their last answer has ended")
+      ->check(CLI::Range(1, 100'000));
+  run.add_option("--trace", s.trace,
+                 "Open loop: times and lengths from CSV (TIMESTAMP,ContextTokens,GeneratedTokens) "
+                 "or JSON lines (timestamp, input_length, output_length, hash_ids)");
+  run.add_option("--speedup", s.speedup, "Of the trace")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  run.add_option("--duration", s.duration_s, "Seconds of sending")->check(CLI::PositiveNumber);
+  run.add_option("--requests", s.requests,
+                 "Requests to send (default: 100, or what --duration or the trace brings)")
+      ->check(CLI::PositiveNumber);
+  run.add_option("--warmup", s.warmup_s, "Seconds at the start that are not measured")
+      ->check(CLI::NonNegativeNumber);
+  run.add_option("--seed", s.seed, "Of times, lengths and prompts")->capture_default_str();
+}
+
+void add_request_options(CLI::App& run, bench_settings& s) {
+  run.add_option("--prompt-tokens", s.prompt_tokens,
+                 "Length of prompts, N or MIN:MAX (even distribution), by --bytes-per-token");
+  run.add_option("--prompt-bytes", s.prompt_bytes, "The same in bytes (default: 256)");
+  run.add_option("--bytes-per-token", s.bytes_per_token, "Of the model's tokeniser in English text")
+      ->check(CLI::Range(0.1, 100.0))
+      ->capture_default_str();
+  run.add_option("--shared-prefix-bytes", s.shared_prefix_bytes,
+                 "The beginning that prompts have in common");
+  run.add_option("--prefixes", s.prefixes, "How many such beginnings there are")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  run.add_option("--max-tokens", s.max_tokens,
+                 "Length of answers, N or MIN:MAX; with a trace, a cap")
+      ->capture_default_str();
+  run.add_option("--temperature", s.temperature, "Sampling temperature (default: the server's)")
+      ->check(CLI::Range(0.0, 2.0));
+  run.add_flag("--ignore-eos", s.ignore_eos,
+               "Ask for answers of full length, where the server knows ignore_eos");
+  run.add_option("--extra-body", s.extra_body,
+                 "A JSON object whose members are added to each request");
+  run.add_flag("--no-stream", s.no_stream, "Ask for whole answers");
+  run.add_flag("--no-usage", s.no_usage,
+               "Don't ask streams for their usage; tokens are then counted by events");
+}
+
+void add_run_options(CLI::App& run, bench_settings& s) {
+  run.add_option("--request-timeout", s.request_timeout_s, "Seconds from a request's intended time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  run.add_option("--drain-timeout", s.drain_timeout_s,
+                 "Seconds for open answers after the last request was sent")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  run.add_option("--connections-max", s.connections_max,
+                 "Of an open loop; more requests wait, and their latency grows")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  run.add_option("--cpu-of", s.cpu_of,
+                 "PID[,PID]: CPU time of these processes, per request and per token")
+      ->delimiter(',');
+  run.add_option("--json", s.json, "File for the report as JSON");
+  run.add_flag("--strict", s.strict, "Exit with 1 if any answer was not whole");
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("bench", "Measure any OpenAI-compatible server");
+  command->require_subcommand(1);
+  auto settings = std::make_shared<bench_settings>();
+  auto* run = command->add_subcommand(
+      "run", "Send requests on a schedule; latency counts from the time at which each was due");
+  add_target_options(*run, *settings);
+  add_schedule_options(*run, *settings);
+  add_request_options(*run, *settings);
+  add_run_options(*run, *settings);
+  run->callback([settings, &exit_code] {
+    settings->progress = ::isatty(STDERR_FILENO) == 1;
+    exit_code = bench::run_bench(*settings, std::cout, std::cerr);
+  });
+}
+
+}  // namespace troupe::apps
