@@ -1,0 +1,74 @@
+#pragma once
+
+#include "actors/link/handshake.hpp"
+#include "actors/link/post_office.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::link {
+
+/// Pulse and patience of links.
+struct link_timing {
+  std::chrono::milliseconds ping{1'000};
+  /// Without an echo of our pings for so long the link is down, also when only one direction is cut.
+  std::chrono::milliseconds silence_max{4'000};
+  std::chrono::milliseconds handshake{3'000};
+  std::chrono::milliseconds reconnect_min{100};
+  std::chrono::milliseconds reconnect_max{2'000};
+};
+
+/// What all links of a process share. Immutable.
+struct link_context {
+  identity self;
+  std::vector<std::string> known_hosts;
+  std::shared_ptr<post_office> office;
+  link_timing timing;
+  /// Gets `link_up`, `link_down` and `link_refused`.
+  caf::actor owner;
+};
+
+// -- to the owner, inside the process ----------------------------------------
+
+/// A peer has passed the handshake; `link` takes parcels for it.
+struct link_up {
+  peer_info peer;
+  caf::actor link;
+};
+
+struct link_down {
+  peer_info peer;
+  caf::actor link;
+  std::string reason;
+};
+
+/// We were refused, or refused somebody: `permanent` when trying again cannot help.
+struct link_refused {
+  std::string peer;
+  error why;
+  bool by_peer = false;
+};
+
+/// Publishes the listener that peers connect to. Blocks (start-up only). Returns the port really bound.
+/// Errors: `port_in_use`, `address_not_ours`, each with the address.
+expected<std::uint16_t> listen(caf::actor_system& system, std::shared_ptr<const link_context> context, const std::string& address, std::uint16_t port, caf::actor& listener);
+
+/// An actor that keeps a link to one peer: connects, shakes hands, and connects again after a loss, with back-off. `peer_name` is for messages only.
+/// It ends when it is refused for good, after `link_refused` to the owner.
+caf::actor spawn_connector(caf::actor_system& system, std::shared_ptr<const link_context> context, std::string peer_name, std::string address, std::uint16_t port);
+
+/// Says Goodbye on a link and ends it.
+void close_link(const caf::actor& link, const std::string& reason);
+
+}  // namespace troupe::link
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::link::link_up)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::link::link_down)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::link::link_refused)
