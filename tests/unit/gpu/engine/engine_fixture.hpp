@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -14,13 +15,13 @@ namespace troupe::engine::test {
 
 class heap_buffer final : public piece_buffer {
  public:
-  heap_buffer(std::size_t size, int* free) : bytes_(size), free_(free) { --*free_; }
+  heap_buffer(std::size_t size, std::shared_ptr<int> free) : bytes_(size), free_(std::move(free)) { --*free_; }
   ~heap_buffer() override { ++*free_; }
   std::span<std::byte> bytes() override { return bytes_; }
 
  private:
   std::vector<std::byte> bytes_;
-  int* free_;
+  std::shared_ptr<int> free_;
 };
 
 /// What a client would have received of one choice; checks the contract of deltas as they come.
@@ -35,7 +36,8 @@ struct received {
 /// Records everything, and checks what must hold in any order of events.
 class recorder : public event_sink {
  public:
-  int buffers_free = 1000;
+  std::shared_ptr<int> free_count = std::make_shared<int>(1000);  ///< shared, since buffers may outlive their engine
+  int& buffers_free = *free_count;
   std::map<job_id, std::map<std::uint16_t, received>> answers;
   std::map<job_id, position> import_ready, started, prefill_cached;
   std::set<job_id> adopted, done, cancelled, prefill_done;
@@ -52,7 +54,7 @@ class recorder : public event_sink {
   }
   std::unique_ptr<piece_buffer> acquire_piece_buffer(job_id, std::size_t size) override {
     if (buffers_free <= 0) return nullptr;
-    return std::make_unique<heap_buffer>(size, &buffers_free);
+    return std::make_unique<heap_buffer>(size, free_count);
   }
   void on_piece(kv_piece piece) override {
     REQUIRE_FALSE(ended(piece.job));

@@ -1,0 +1,67 @@
+// Sliding-window attention, on the real model: its window is 512 tokens.
+
+#include "runner_fixture.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using namespace testing;
+
+llama_options gemma_options() {
+  auto options = tiny_options();
+  options.path = TROUPE_GEMMA_GGUF;
+  options.cells = 1024;
+  options.slots = 6;
+  options.step_tokens = 512;
+  return options;
+}
+
+TEST_CASE("a sliding-window model hands over ranges longer than its window") {
+  if (!have_gemma()) return;
+  check_handover(gemma_options(), 640, {600, 639}, 12);
+}
+
+TEST_CASE("a prefix of a handed-over range is whole, too") {
+  if (!have_gemma()) return;
+  auto sender = load(gemma_options());
+  auto receiver = load(gemma_options());
+  const auto tokens = some_tokens(640, sender->info());
+  prefill(*sender, 0, tokens, 0, 640, 512);
+  REQUIRE(receiver->kv_import(0, 0, 640, exported(*sender, 0, 0, 640)));
+  const std::vector<token_id> head(tokens.begin(), tokens.begin() + 61);
+  sender->kv_copy(0, 1, 0, 60);
+  receiver->kv_copy(0, 1, 0, 60);
+  CHECK(continue_greedily(*receiver, 1, head, 8) == continue_greedily(*sender, 1, head, 8));
+}
+
+TEST_CASE("a sliding-window model keeps every position: a cached prefix is whole after others "
+          "needed cells") {
+  if (!have_gemma()) return;
+  auto runner = load(gemma_options());
+  const auto tokens = some_tokens(701, runner->info());
+  const std::vector<token_id> head(tokens.begin(), tokens.begin() + 61);
+  prefill(*runner, 0, tokens, 0, 700, 512);
+  runner->kv_copy(0, 2, 0, 60);
+  const auto expected = continue_greedily(*runner, 2, head, 8);
+  clear(*runner, 2);
+  // Others use and free the rest of the cells until the search for free ones has wrapped around.
+  for (int i = 0; i < 4; ++i) {
+    const auto others = some_tokens(150, runner->info(), 10 + static_cast<std::uint64_t>(i));
+    prefill(*runner, 1, others, 0, 150, 512);
+    CHECK(runner->truth().used_cells == 850);
+    clear(*runner, 1);
+  }
+  const auto truth = runner->truth();
+  CHECK(truth.used_cells == 700);
+  CHECK(truth.slots[0].first == 0);
+  CHECK(truth.slots[0].last == 699);
+  runner->kv_copy(0, 2, 0, 60);
+  CHECK(continue_greedily(*runner, 2, head, 8) == expected);
+  CHECK(runner->truth().used_cells == 708);
+  // Full: no room, instead of forgetting what left the window.
+  CHECK(runner->forward(chunk(1, tokens, 0, 400)) == forward_status::no_cells);
+  CHECK(runner->truth().used_cells == 708);
+}
+
+}  // namespace
+}  // namespace troupe::engine
