@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,15 +30,18 @@ struct answer_body {
 
   class reader {
    public:
+    // Made before the header is read, so this only keeps where to look.
     template <bool IsRequest, class Fields>
     reader(http::header<IsRequest, Fields>& header, value_type& value)
-        : value_(value), status_(header.result_int()) {
-      event_stream_ = header[http::field::content_type].starts_with("text/event-stream");
-    }
+        : value_(value), announce_([&header, &value] {
+            value.answer->on_header(
+                header.result_int(),
+                header[http::field::content_type].starts_with("text/event-stream"));
+          }) {}
 
     void init(const boost::optional<std::uint64_t>&, boost::beast::error_code& ec) {
       ec = {};
-      value_.answer->on_header(status_, event_stream_);
+      announce_();
     }
 
     template <class Buffers>
@@ -58,8 +62,7 @@ struct answer_body {
 
    private:
     value_type& value_;
-    unsigned status_;
-    bool event_stream_ = false;
+    std::function<void()> announce_;
   };
 };
 

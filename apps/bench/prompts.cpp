@@ -46,11 +46,10 @@ prompt_maker::prompt_maker(std::uint64_t seed, std::uint32_t shared_prefix_bytes
   }
 }
 
-// Begins with the key in letters, so that different keys never begin alike, and never extend one
-// another.
+// Begins with the key, scrambled one to one, so that different keys soon differ.
 void prompt_maker::append(std::string& out, std::uint64_t key, std::size_t bytes) const {
   const auto end = out.size() + bytes;
-  out += fmt::format("[{:x}] ", key);
+  out += fmt::format("[{:016x}] ", mix(key));
   auto at = static_cast<std::size_t>(mix(seed_ ^ mix(key)) % text_.size());
   while (out.size() < end) {
     const auto piece = std::min(end - out.size(), text_.size() - at);
