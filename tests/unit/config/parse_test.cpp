@@ -162,8 +162,8 @@ TEST_CASE("all problems at once, in the order of the file", "[config]") {
       "6:11: `address` is the string \"localhost\"; expected an IP address",
       "7:8: `port` is the integer 0; expected an integer from 1 to 65535",
       "13:9: there is no model \"M\"; did you mean \"m\"?",
-      "14:8: `role` is the string \"prefil\"; expected one of \"prefill\", \"decode\", \"both\"; "
-      "did you mean \"prefill\"?",
+      ("14:8: `role` is the string \"prefil\"; expected one of \"prefill\", \"decode\", \"both\"; "
+       "did you mean \"prefill\"?"),
       "15:9: there is no host \"h9\"; did you mean \"h0\"?",
       "16:9: `slots` is the string \"8\"; expected an integer from 1 to 255",
       "18:8: there is no host \"ho\"; did you mean \"h0\"?",
