@@ -1,0 +1,194 @@
+#include "actors/launcher/child_process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+
+namespace troupe::launcher {
+
+namespace {
+
+error system_error(const std::string& what) {
+  return {"spawn_failed", what + ": " + std::strerror(errno)};
+}
+
+int pidfd_open(pid_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+}
+
+/// Splits a stream of bytes into lines, cuts long ones, and lets only so many through per second.
+class line_filter {
+ public:
+  explicit line_filter(const std::function<void(std::string)>& sink) : sink_(sink) {}
+
+  void feed(const char* data, std::size_t size) {
+    for (std::size_t i = 0; i < size; ++i) {
+      if (data[i] == '\n')
+        flush();
+      else if (line_.size() < child_line_bytes_max)
+        line_ += data[i];
+    }
+  }
+
+  void flush() {
+    if (line_.empty())
+      return;
+    const auto now = std::chrono::steady_clock::now();
+    if (now - second_ >= std::chrono::seconds{1}) {
+      if (dropped_ > 0 && sink_)
+        sink_("(" + std::to_string(dropped_) + " lines dropped: more than " + std::to_string(child_lines_per_second_max) + " per second)");
+      second_ = now;
+      count_ = dropped_ = 0;
+    }
+    if (++count_ <= child_lines_per_second_max) {
+      if (sink_)
+        sink_(std::move(line_));
+    } else {
+      ++dropped_;
+    }
+    line_.clear();
+  }
+
+ private:
+  const std::function<void(std::string)>& sink_;
+  std::string line_;
+  std::chrono::steady_clock::time_point second_{};
+  std::uint32_t count_ = 0;
+  std::uint32_t dropped_ = 0;
+};
+
+/// Between fork and exec only async-signal-safe calls are allowed: everything is prepared before.
+[[noreturn]] void become(const char* program, char* const* argv, int output, int secret, pid_t parent) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent)
+    ::_exit(127);  // the parent died before prctl took effect
+  ::dup2(output, STDOUT_FILENO);
+  ::dup2(output, STDERR_FILENO);
+  const int null = ::open("/dev/null", O_RDONLY);
+  if (null >= 0)
+    ::dup2(null, STDIN_FILENO);
+  ::fcntl(secret, F_SETFD, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::execv(program, argv);
+  ::_exit(126);
+}
+
+}  // namespace
+
+std::string to_string(const exit_status& s) {
+  if (s.signalled)
+    return "killed by signal " + std::to_string(s.code) + " (" + ::strsignal(s.code) + ")";
+  return "exited with " + std::to_string(s.code);
+}
+
+expected<std::unique_ptr<child_process>> child_process::start(options o) {
+  std::unique_ptr<child_process> child{new child_process};
+  std::promise<expected<void>> started;
+  auto result = started.get_future();
+  auto* raw = child.get();
+  child->watcher_ = std::thread{[raw, &started, o = std::move(o)]() mutable {
+    int output[2], secret[2];
+    if (::pipe2(output, O_CLOEXEC) != 0)
+      return started.set_value(system_error("pipe"));
+    if (::pipe2(secret, O_CLOEXEC) != 0) {
+      started.set_value(system_error("pipe"));
+      ::close(output[0]);
+      ::close(output[1]);
+      return;
+    }
+    for (auto& a : o.arguments)
+      if (a == "{secret-fd}")
+        a = std::to_string(secret[0]);
+    std::vector<char*> argv{o.program.data()};
+    for (auto& a : o.arguments)
+      argv.push_back(a.data());
+    argv.push_back(nullptr);
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid == 0)
+      become(o.program.c_str(), argv.data(), output[1], secret[0], parent);
+    const int fork_errno = errno;
+    ::close(output[1]);
+    ::close(secret[0]);
+    if (pid < 0) {
+      ::close(output[0]);
+      ::close(secret[1]);
+      errno = fork_errno;
+      return started.set_value(system_error("fork"));
+    }
+    // Far below a pipe's capacity, so that this never blocks.
+    [[maybe_unused]] auto written = ::write(secret[1], o.secret.data(), o.secret.size());
+    ::close(secret[1]);
+    raw->pid_ = pid;
+    raw->pidfd_ = pidfd_open(pid);
+    raw->output_ = output[0];
+    started.set_value(ok);
+    raw->watch(std::move(o));
+  }};
+  if (auto r = result.get(); !r) {
+    child->watcher_.join();
+    return std::move(r).error();
+  }
+  return child;
+}
+
+child_process::~child_process() {
+  if (watcher_.joinable()) {
+    signal(SIGKILL);
+    if (watcher_.get_id() == std::this_thread::get_id())
+      watcher_.detach();
+    else
+      watcher_.join();
+  }
+  if (pidfd_ >= 0)
+    ::close(pidfd_);
+}
+
+void child_process::signal(int number) {
+  if (pidfd_ >= 0)
+    ::syscall(SYS_pidfd_send_signal, pidfd_, number, nullptr, 0);
+}
+
+void child_process::watch(options o) {
+  line_filter lines{o.on_line};
+  char buffer[8192];
+  bool open = true;
+  int status = 0;
+  while (true) {
+    pollfd fds[2] = {{pidfd_, POLLIN, 0}, {open ? output_ : -1, POLLIN, 0}};
+    if (::poll(fds, 2, -1) < 0 && errno != EINTR)
+      break;
+    if (fds[1].revents != 0) {
+      const auto n = ::read(output_, buffer, sizeof buffer);
+      if (n > 0)
+        lines.feed(buffer, static_cast<std::size_t>(n));
+      else if (n == 0 || errno != EINTR)
+        open = false;
+      continue;  // the last words before the end
+    }
+    if (fds[0].revents != 0)
+      break;
+  }
+  lines.flush();
+  ::close(output_);
+  ::waitpid(pid_, &status, 0);
+  exit_status result;
+  result.signalled = WIFSIGNALED(status);
+  result.code = result.signalled ? WTERMSIG(status) : WEXITSTATUS(status);
+  if (o.on_exit)
+    o.on_exit(result);
+}
+
+}  // namespace troupe::launcher

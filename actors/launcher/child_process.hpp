@@ -1,0 +1,63 @@
+#pragma once
+
+#include "messages/base/expected.hpp"
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace troupe::launcher {
+
+/// How a child process ended.
+struct exit_status {
+  bool signalled = false;
+  int code = 0;  ///< exit code, or the signal's number
+};
+
+std::string to_string(const exit_status& s);
+
+/// Lines of a child's output that are logged per second; more are counted and dropped, so that a child in panic cannot fill a disk.
+inline constexpr std::uint32_t child_lines_per_second_max = 200;
+/// A longer line is cut.
+inline constexpr std::size_t child_line_bytes_max = 4096;
+
+/// A child process with its own watcher thread, which starts it, reads its output and reaps it.
+///
+/// The watcher forks, since a parent-death signal is bound to the *thread* that forked: the child dies with the watcher, and the watcher lives as long as the child.
+/// Destroying this kills the child and waits for its end. Thread-safe.
+class child_process {
+ public:
+  struct options {
+    std::string program;
+    std::vector<std::string> arguments;       ///< without argv[0]; "{secret-fd}" is replaced by the descriptor's number
+    std::vector<std::uint8_t> secret;         ///< readable by the child once, from an inherited pipe
+    std::function<void(std::string line)> on_line;   ///< watcher thread
+    std::function<void(exit_status)> on_exit;        ///< watcher thread, once, after the last line
+  };
+
+  /// Errors: `spawn_failed` with the system's reason.
+  static expected<std::unique_ptr<child_process>> start(options o);
+  ~child_process();
+  child_process(const child_process&) = delete;
+  child_process& operator=(const child_process&) = delete;
+
+  pid_t pid() const { return pid_; }
+  /// To this child only, never to a process that got its number later.
+  void signal(int number);
+
+ private:
+  child_process() = default;
+  void watch(options o);
+
+  pid_t pid_ = -1;
+  int pidfd_ = -1;
+  int output_ = -1;
+  std::thread watcher_;
+};
+
+}  // namespace troupe::launcher

@@ -1,0 +1,215 @@
+#include "actors/launcher/launcher_actor.hpp"
+
+#include "messages/base/exit_codes.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <signal.h>
+
+#include <utility>
+
+namespace troupe::launcher {
+
+/// From the child's watcher thread.
+struct child_ended {
+  std::uint64_t generation = 0;
+  exit_status status;
+};
+
+}  // namespace troupe::launcher
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::launcher::child_ended)
+
+namespace troupe::launcher {
+
+namespace {
+
+using start_atom = caf::atom_constant<caf::atom("lnchstart")>;
+using loading_atom = caf::atom_constant<caf::atom("lnchload")>;
+using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
+
+msg::Role role_of(config::pool_role r) {
+  switch (r) {
+    case config::pool_role::prefill: return msg::Role::PREFILL;
+    case config::pool_role::decode: return msg::Role::DECODE;
+    case config::pool_role::both: break;
+  }
+  return msg::Role::BOTH;
+}
+
+struct launcher_state {
+  caf::event_based_actor* self;
+  launcher_options options;
+  std::unique_ptr<supervision::restart_policy> policy;
+  std::unique_ptr<child_process> child;
+  std::uint64_t generation = 0;            ///< of the running child, or of the last one
+  std::uint64_t progress = 0;              ///< signs of life while loading
+  msg::EntryState state = msg::EntryState::STARTING;
+  std::string last_failure;                ///< as the engine itself told it
+  caf::actor stopper;                      ///< who asked for the stop
+  bool stopping = false;
+  static constexpr const char* name = "launcher";
+
+  explicit launcher_state(caf::event_based_actor* s) : self(s) {}
+  ~launcher_state() {
+    if (options.office)
+      options.office->unbind(launcher_name(options.engine), 0);
+  }
+
+  void announce(directory::entry e) {
+    e.name = options.engine.name;
+    e.generation = generation;
+    e.role = role_of(options.role);
+    e.pool = options.engine.pool;
+    e.model = options.model;
+    e.state = state;
+    self->send(options.directory, directory::set_entry{std::move(e)});
+  }
+  void announce_state(msg::EntryState s, std::string detail) {
+    state = s;
+    directory::entry e;
+    e.detail = std::move(detail);
+    announce(std::move(e));
+  }
+
+  void start() {
+    if (stopping)
+      return;
+    generation = generation == 0 ? options.first_generation : generation + 1;
+    last_failure.clear();
+    child_process::options o;
+    o.program = options.program;
+    o.arguments = {"engine",           "--config",    options.config_file,          "--name",      options.engine.name, "--generation", std::to_string(generation), "--node-port",
+                   std::to_string(options.node_port), "--secret-fd", "{secret-fd}"};
+    o.secret = options.secret;
+    o.on_line = [tag = options.engine.name](std::string line) { spdlog::info("engine={} | {}", tag, line); };
+    o.on_exit = [me = caf::actor_cast<caf::actor>(self), g = generation](exit_status s) { caf::anon_send(me, child_ended{g, s}); };
+    auto started = options.start(std::move(o));
+    if (!started) {
+      spdlog::error("event=engine_start_failed engine={} reason=\"{}\"", options.engine.name, started.error().message);
+      last_failure = started.error().message;
+      return ended(supervision::ending::failed, started.error().message);
+    }
+    child = *std::move(started);
+    spdlog::info("event=engine_started engine={} generation={} pid={}", options.engine.name, generation, child ? child->pid() : 0);
+    announce_state(msg::EntryState::STARTING, "");
+    watch_loading();
+  }
+
+  /// Looks again after the timeout whether loading went on.
+  void watch_loading() { self->delayed_send(self, options.load_timeout, loading_atom::value, generation, progress); }
+  void check_loading(std::uint64_t g, std::uint64_t seen) {
+    if (g != generation || state == msg::EntryState::READY || state == msg::EntryState::DRAINING || !child)
+      return;
+    if (progress != seen)
+      return watch_loading();
+    last_failure = "no progress of loading for " + std::to_string(options.load_timeout.count()) + " ms";
+    spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name, last_failure);
+    child->signal(SIGKILL);
+  }
+
+  void status(const link::origin& from, const msg::envelope<msg::EngineStatus>& e) {
+    if (from.from.generation != generation)
+      return;
+    msg::view<msg::EngineStatus> s{e};
+    ++progress;
+    auto entry = directory::read(s->getEntry());
+    if (s->hasFailure() && s->getFailure().getMessage().size() > 0)
+      last_failure = s->getFailure().getMessage().cStr();
+    const bool news = state != entry.state;
+    state = entry.state;
+    if (news && state == msg::EntryState::READY)
+      spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}", options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
+    if (news && state == msg::EntryState::FAILED)
+      spdlog::error("event=engine_failed engine={} reason=\"{}\"", options.engine.name, last_failure);
+    if (state == msg::EntryState::FAILED)
+      entry.detail = last_failure;
+    announce(std::move(entry));
+  }
+
+  void child_gone(const child_ended& x) {
+    if (x.generation != generation)
+      return;
+    child.reset();
+    auto how = supervision::ending::failed;
+    if (!x.status.signalled && is_fatal_exit(x.status.code))
+      how = supervision::ending::fatal;
+    ended(how, last_failure.empty() ? to_string(x.status) : last_failure);
+  }
+
+  void ended(supervision::ending how, const std::string& reason) {
+    if (stopping) {
+      announce_state(msg::EntryState::STOPPED, "stopped");
+      return finish();
+    }
+    spdlog::warn("event=engine_ended engine={} generation={} reason=\"{}\"", options.engine.name, generation, reason);
+    const auto d = policy->decide(0, how, std::chrono::steady_clock::time_point{self->clock().now().time_since_epoch()});
+    if (d.what == supervision::decision::kind::restart) {
+      announce_state(msg::EntryState::STARTING, "restarting: " + reason);
+      self->delayed_send(self, d.delay, start_atom::value);
+      return;
+    }
+    announce_state(msg::EntryState::FAILED, reason);
+    spdlog::error("event=engine_given_up engine={} reason=\"{}\" hint=\"{}\"", options.engine.name, reason,
+                  how == supervision::ending::fatal ? "starting again cannot help; mend the cause and restart the node"
+                                                    : "it ended too often within health.restart_period");
+  }
+
+  void stop(std::chrono::milliseconds within, caf::actor who) {
+    stopping = true;
+    stopper = std::move(who);
+    if (!child) {
+      announce_state(msg::EntryState::STOPPED, "stopped");
+      return finish();
+    }
+    // SIGTERM also reaches an engine that has no link yet.
+    child->signal(SIGTERM);
+    self->delayed_send(self, within, kill_atom::value);
+  }
+
+  void kill() {
+    if (!child)
+      return;
+    spdlog::warn("event=engine_killed engine={} reason=\"it did not stop in time\"", options.engine.name);
+    child->signal(SIGKILL);
+  }
+
+  void finish() {
+    if (stopper)
+      self->send(stopper, engine_stopped{options.engine.name});
+    self->quit();
+  }
+};
+
+caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_options options) {
+  auto& s = self->state;
+  s.options = std::move(options);
+  s.policy = std::make_unique<supervision::restart_policy>(supervision::strategy::one_for_one, s.options.restarts, std::vector{supervision::restart_kind::permanent},
+                                                           s.options.first_generation);
+  s.options.office->bind(launcher_name(s.options.engine), 0, caf::actor_cast<caf::actor>(self));
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_default_handler(caf::drop);  // an engine's reports: the watchdog's business
+  self->send(self, start_atom::value);
+  return {
+      [self](start_atom) { self->state.start(); },
+      [self](const child_ended& x) { self->state.child_gone(x); },
+      [self](const link::origin& from, const msg::envelope<msg::EngineStatus>& e) { self->state.status(from, e); },
+      [self](loading_atom, std::uint64_t generation, std::uint64_t seen) { self->state.check_loading(generation, seen); },
+      [self](const stop_engine& x) { self->state.stop(x.within, caf::actor_cast<caf::actor>(self->current_sender())); },
+      [self](kill_atom) { self->state.kill(); },
+  };
+}
+
+}  // namespace
+
+std::string launcher_name(const config::engine_instance& engine) {
+  return "launcher/" + engine.pool + "/" + engine.host + "." + std::to_string(engine.index);
+}
+
+caf::actor spawn_launcher(caf::actor_system& system, launcher_options options) {
+  return system.spawn(behavior, std::move(options));
+}
+
+}  // namespace troupe::launcher
