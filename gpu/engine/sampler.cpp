@@ -12,14 +12,24 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// Candidates that a constraint is asked about together when it has refused the favourite of a greedy choice; four times as many in each further round.
+/// Candidates that a constraint is asked about together when it has refused the favourite of a
+/// greedy choice; four times as many in each further round.
 constexpr std::size_t greedy_candidates_first = 64;
 
-error garbage() { return {"garbage_output", "the engine computed logits that are no numbers; the request can go on elsewhere", {}}; }
+error garbage() {
+  return {"garbage_output",
+          "the engine computed logits that are no numbers; the request can go on elsewhere",
+          {}};
+}
 
-error dead_end() { return {"constraint_dead_end", "no token of the vocabulary can continue the answer within its grammar", {}}; }
+error dead_end() {
+  return {"constraint_dead_end",
+          "no token of the vocabulary can continue the answer within its grammar",
+          {}};
+}
 
-token_id draw_from(std::span<const std::pair<token_id, float>> candidates, float temperature, double uniform) {
+token_id draw_from(std::span<const std::pair<token_id, float>> candidates, float temperature,
+                   double uniform) {
   const float highest = candidates.front().second;
   double sum = 0;
   for (const auto& [id, logit] : candidates) sum += std::exp((logit - highest) / temperature);
@@ -34,7 +44,8 @@ token_id draw_from(std::span<const std::pair<token_id, float>> candidates, float
 
 }  // namespace
 
-sampler::sampler(const sampling& how, std::uint16_t choice, std::span<const token_id> banned) : how_(how), choice_(choice) {
+sampler::sampler(const sampling& how, std::uint16_t choice, std::span<const token_id> banned)
+    : how_(how), choice_(choice) {
   for (const auto& [id, bias] : how.logit_bias) adjustments_[id].bias += bias;
   for (const auto id : banned) adjustments_[id].banned = true;
 }
@@ -43,37 +54,45 @@ void sampler::accept(token_id token) {
   if (how_.presence_penalty != 0 || how_.frequency_penalty != 0) ++adjustments_[token].generated;
 }
 
-std::span<const float> sampler::adjusted(std::span<const float> logits, sampler_scratch& scratch) const {
+std::span<const float> sampler::adjusted(std::span<const float> logits,
+                                         sampler_scratch& scratch) const {
   if (adjustments_.empty()) return logits;
   scratch.logits.assign(logits.begin(), logits.end());
   for (const auto& [id, a] : adjustments_) {
     if (id < 0 || static_cast<std::size_t>(id) >= logits.size()) continue;
     auto& logit = scratch.logits[static_cast<std::size_t>(id)];
     logit += a.bias;
-    if (a.generated > 0) logit -= how_.presence_penalty + how_.frequency_penalty * static_cast<float>(a.generated);
+    if (a.generated > 0)
+      logit -= how_.presence_penalty + how_.frequency_penalty * static_cast<float>(a.generated);
     if (a.banned) logit = minus_infinity;
   }
   return scratch.logits;
 }
 
-expected<token_id> sampler::choose(std::span<const float> raw, std::uint32_t index, text::constraint* limits, sampler_scratch& scratch) const {
+expected<token_id> sampler::choose(std::span<const float> raw, std::uint32_t index,
+                                   text::constraint* limits, sampler_scratch& scratch) const {
   if (!extent(raw).sane) return garbage();
   auto logits = adjusted(raw, scratch);
   if (how_.temperature <= 0) return choose_highest(logits, limits, scratch);
   if (!adjustments_.empty() && !extent(logits).sane) return dead_end();  // everything is banned
-  const auto random = philox4x32({index, choice_, 0, 0}, {static_cast<std::uint32_t>(how_.seed), static_cast<std::uint32_t>(how_.seed >> 32U)});
+  const auto random = philox4x32(
+      {index, choice_, 0, 0},
+      {static_cast<std::uint32_t>(how_.seed), static_cast<std::uint32_t>(how_.seed >> 32U)});
   const auto favourite = draw(logits, unit_interval(random[0], random[1]), scratch);
   if (limits == nullptr || limits->allows(favourite)) return favourite;
 
   gather(logits, minus_infinity, scratch.candidates);
   limits->mask(scratch.candidates);
-  scratch.logits.assign(logits.size(), minus_infinity);  // `logits` may be this very memory; it isn't read any more
-  for (const auto& [id, logit] : scratch.candidates) scratch.logits[static_cast<std::size_t>(id)] = logit;
+  scratch.logits.assign(
+      logits.size(), minus_infinity);  // `logits` may be this very memory; it isn't read any more
+  for (const auto& [id, logit] : scratch.candidates)
+    scratch.logits[static_cast<std::size_t>(id)] = logit;
   if (!extent(scratch.logits).sane) return dead_end();
   return draw(scratch.logits, unit_interval(random[2], random[3]), scratch);
 }
 
-expected<token_id> sampler::choose_highest(std::span<const float> logits, text::constraint* limits, sampler_scratch& scratch) const {
+expected<token_id> sampler::choose_highest(std::span<const float> logits, text::constraint* limits,
+                                           sampler_scratch& scratch) const {
   const auto found = extent(logits);
   if (!found.sane) return dead_end();
   const auto favourite = found.first;
@@ -88,7 +107,8 @@ expected<token_id> sampler::choose_highest(std::span<const float> logits, text::
   }
 }
 
-token_id sampler::draw(std::span<const float> logits, double uniform, sampler_scratch& scratch) const {
+token_id sampler::draw(std::span<const float> logits, double uniform,
+                       sampler_scratch& scratch) const {
   const float highest = extent(logits).highest;
   auto& kept = scratch.candidates;
   if (how_.top_k > 0) {
@@ -105,7 +125,8 @@ token_id sampler::draw(std::span<const float> logits, double uniform, sampler_sc
       gather_highest(logits, highest, count, kept);
       double sum = 0;
       std::size_t n = 0;
-      while (n < kept.size() && (n == 0 || sum < wanted)) sum += std::exp(kept[n++].second - highest);
+      while (n < kept.size() && (n == 0 || sum < wanted))
+        sum += std::exp(kept[n++].second - highest);
       if (sum < wanted && kept.size() == count) continue;
       kept.resize(n);
       return draw_from(kept, how_.temperature, uniform);
@@ -113,7 +134,8 @@ token_id sampler::draw(std::span<const float> logits, double uniform, sampler_sc
   }
   if (how_.min_p > 0) {
     const float threshold = highest + std::log(std::min(how_.min_p, 1.0F));
-    const auto end = std::find_if(kept.begin(), kept.end(), [&](const auto& c) { return c.second < threshold; });
+    const auto end = std::find_if(kept.begin(), kept.end(),
+                                  [&](const auto& c) { return c.second < threshold; });
     kept.erase(std::max(end, kept.begin() + 1), kept.end());
   }
   if (how_.top_p < 1) {
@@ -122,19 +144,25 @@ token_id sampler::draw(std::span<const float> logits, double uniform, sampler_sc
     const double wanted = std::max(0.0F, how_.top_p) * sum;
     double passed = 0;
     std::size_t n = 0;
-    while (n < kept.size() && (n == 0 || passed < wanted)) passed += std::exp(kept[n++].second - highest);
+    while (n < kept.size() && (n == 0 || passed < wanted))
+      passed += std::exp(kept[n++].second - highest);
     kept.resize(n);
   }
   return draw_from(kept, how_.temperature, uniform);
 }
 
-token_logprob logprob_of(std::span<const float> logits, token_id chosen, std::uint8_t top, const std::function<std::string(token_id)>& piece, sampler_scratch& scratch) {
+token_logprob logprob_of(std::span<const float> logits, token_id chosen, std::uint8_t top,
+                         const std::function<std::string(token_id)>& piece,
+                         sampler_scratch& scratch) {
   const float highest = extent(logits).highest;
   const double log_sum = std::log(mass(logits, highest, 1));
-  // What has no probability at all is reported as OpenAI reports it: a finite number that JSON can carry.
+  // What has no probability at all is reported as OpenAI reports it: a finite number that JSON can
+  // carry.
   constexpr float logprob_min = -9999;
   const auto entry = [&](token_id id, float logit) {
-    return candidate{id, piece(id), std::max(logprob_min, static_cast<float>(static_cast<double>(logit - highest) - log_sum))};
+    return candidate{
+        id, piece(id),
+        std::max(logprob_min, static_cast<float>(static_cast<double>(logit - highest) - log_sum))};
   };
   token_logprob out;
   out.chosen = entry(chosen, logits[static_cast<std::size_t>(chosen)]);

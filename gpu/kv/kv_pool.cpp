@@ -8,7 +8,8 @@ namespace troupe::kv {
 
 // -- pool ---------------------------------------------------------------------
 
-pool::pool(std::uint32_t cells, slot_id slots, backing& memory) : memory_(memory), cells_(cells), slots_(static_cast<std::size_t>(slots)) {
+pool::pool(std::uint32_t cells, slot_id slots, backing& memory)
+    : memory_(memory), cells_(cells), slots_(static_cast<std::size_t>(slots)) {
   free_.reserve(cells);
   for (cell c = cells; c > 0; --c) free_.push_back(c - 1);
   for (slot_id s = slots; s > 0; --s) free_slots_.push_back(s - 1);
@@ -60,7 +61,8 @@ std::vector<pool::range> pool::ranges() const {
 
 // -- sequence -----------------------------------------------------------------
 
-sequence::sequence(sequence&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), slot_(other.slot_) {}
+sequence::sequence(sequence&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), slot_(other.slot_) {}
 
 sequence& sequence::operator=(sequence&& other) noexcept {
   std::swap(pool_, other.pool_);
@@ -78,12 +80,15 @@ sequence::~sequence() {
   pool_->free_slots_.push_back(slot_);
 }
 
-position sequence::end() const { return static_cast<position>(pool_->slots_[static_cast<std::size_t>(slot_)].cells.size()); }
+position sequence::end() const {
+  return static_cast<position>(pool_->slots_[static_cast<std::size_t>(slot_)].cells.size());
+}
 
 bool sequence::holds(position begin, position end) const {
   const auto& cells = pool_->slots_[static_cast<std::size_t>(slot_)].cells;
   if (end > cells.size()) return begin >= end;
-  return std::none_of(cells.begin() + begin, cells.begin() + std::max(begin, end), [](pool::cell c) { return c == pool::none; });
+  return std::none_of(cells.begin() + begin, cells.begin() + std::max(begin, end),
+                      [](pool::cell c) { return c == pool::none; });
 }
 
 void sequence::extend(position begin, position end) {

@@ -19,12 +19,14 @@ class backing {
   virtual void remove(slot_id slot, position begin, position end) = 0;
 };
 
-/// On whose behalf a sequence is held. A cell that only the cache holds may be taken back at any time.
+/// On whose behalf a sequence is held. A cell that only the cache holds may be taken back at any
+/// time.
 enum class holder : std::uint8_t { job, cache };
 
 class pool;
 
-/// A slot and the cells in it; destroying it gives both back, to the ledger and to the memory behind. Move-only. Must not outlive its pool.
+/// A slot and the cells in it; destroying it gives both back, to the ledger and to the memory
+/// behind. Move-only. Must not outlive its pool.
 class sequence {
  public:
   sequence(sequence&& other) noexcept;
@@ -36,9 +38,11 @@ class sequence {
   bool holds(position begin, position end) const;
   /// One past the last position held.
   position end() const;
-  /// Books new cells for positions that were computed or imported. None of them may be held yet; there must be enough free cells.
+  /// Books new cells for positions that were computed or imported. None of them may be held yet;
+  /// there must be enough free cells.
   void extend(position begin, position end);
-  /// Lets the other sequence share these cells: all of [begin, end) must be held here, none of it there.
+  /// Lets the other sequence share these cells: all of [begin, end) must be held here, none of it
+  /// there.
   void share_with(sequence& other, position begin, position end) const;
   void remove(position begin, position end);
   void hand_to(holder who);
@@ -53,8 +57,10 @@ class sequence {
   slot_id slot_;
 };
 
-/// The ledger of an engine's KV memory: slots (sequences) and cells (one token each), where a cell may belong to several sequences and is freed exactly when none holds
-/// it any more. It books exactly what the memory behind is told, so its used cells equal the engine's own count. Pure bookkeeping; one thread.
+/// The ledger of an engine's KV memory: slots (sequences) and cells (one token each), where a cell
+/// may belong to several sequences and is freed exactly when none holds it any more. It books
+/// exactly what the memory behind is told, so its used cells equal the engine's own count. Pure
+/// bookkeeping; one thread.
 class pool {
  public:
   pool(std::uint32_t cells, slot_id slots, backing& memory);

@@ -8,7 +8,8 @@ namespace troupe::kv {
 
 position common_prefix(std::span<const token_id> a, std::span<const token_id> b) {
   const auto n = static_cast<std::ptrdiff_t>(std::min(a.size(), b.size()));
-  return static_cast<position>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
+  return static_cast<position>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first -
+                               a.begin());
 }
 
 prefix_cache::match prefix_cache::find(std::span<const token_id> tokens) {
@@ -26,12 +27,17 @@ prefix_cache::match prefix_cache::find(std::span<const token_id> tokens) {
   return {&entries_.front().kv, length};
 }
 
-void prefix_cache::insert(sequence kv, std::vector<token_id> tokens, std::vector<std::uint64_t> chain) {
+void prefix_cache::insert(sequence kv, std::vector<token_id> tokens,
+                          std::vector<std::uint64_t> chain) {
   if (entries_max_ == 0 || tokens.empty()) return;
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    if (it->tokens.size() < tokens.size() || common_prefix(it->tokens, tokens) != tokens.size()) continue;
-    // Covered already, but perhaps told under other hashes: the same tokens may come from other bytes.
-    std::erase_if(chain, [&](std::uint64_t hash) { return std::find(it->chain.begin(), it->chain.end(), hash) != it->chain.end(); });
+    if (it->tokens.size() < tokens.size() || common_prefix(it->tokens, tokens) != tokens.size())
+      continue;
+    // Covered already, but perhaps told under other hashes: the same tokens may come from other
+    // bytes.
+    std::erase_if(chain, [&](std::uint64_t hash) {
+      return std::find(it->chain.begin(), it->chain.end(), hash) != it->chain.end();
+    });
     if (it->chain.size() + chain.size() <= entry_hashes_max) {
       announce(chain);
       it->chain.insert(it->chain.end(), chain.begin(), chain.end());

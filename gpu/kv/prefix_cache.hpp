@@ -16,11 +16,14 @@ using engine::token_id;
 /// Tokens in common at the beginning.
 position common_prefix(std::span<const token_id> a, std::span<const token_id> b);
 
-/// Hashes that one cached sequence may be known by; beyond it further ones are not told (reuse itself doesn't need them).
+/// Hashes that one cached sequence may be known by; beyond it further ones are not told (reuse
+/// itself doesn't need them).
 inline constexpr std::size_t entry_hashes_max = 65'536;
 
-/// Sequences of finished jobs, kept for reuse: least recently used go first. Reuse is exact, token by token; the byte-block hashes are only what routers are told.
-/// Limits: `entries_max` sequences (the oldest is dropped), and cells are taken back by whoever needs them (`evict_one`). Pure bookkeeping; one thread.
+/// Sequences of finished jobs, kept for reuse: least recently used go first. Reuse is exact, token
+/// by token; the byte-block hashes are only what routers are told. Limits: `entries_max` sequences
+/// (the oldest is dropped), and cells are taken back by whoever needs them (`evict_one`). Pure
+/// bookkeeping; one thread.
 class prefix_cache {
  public:
   explicit prefix_cache(std::size_t entries_max) : entries_max_(entries_max) {}
@@ -32,7 +35,8 @@ class prefix_cache {
   /// The entry with the longest prefix in common; it becomes the most recently used one.
   match find(std::span<const token_id> tokens);
 
-  /// Keeps a sequence that holds [0, tokens.size()). What it makes superfluous is dropped; when an entry already covers it, that one is kept instead.
+  /// Keeps a sequence that holds [0, tokens.size()). What it makes superfluous is dropped; when an
+  /// entry already covers it, that one is kept instead.
   void insert(sequence kv, std::vector<token_id> tokens, std::vector<std::uint64_t> chain);
   /// Drops the least recently used entry. False: there is none.
   bool evict_one();
@@ -59,7 +63,7 @@ class prefix_cache {
   void drop(entries::iterator which);
 
   std::size_t entries_max_;
-  entries entries_;  ///< most recently used first
+  entries entries_;                                           ///< most recently used first
   std::unordered_map<std::uint64_t, std::uint32_t> holders_;  ///< entries by hash
   std::unordered_set<std::uint64_t> told_;
   std::unordered_set<std::uint64_t> touched_;

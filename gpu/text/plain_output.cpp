@@ -16,9 +16,12 @@ std::vector<std::string> joined(std::span<const std::string> a, std::span<const 
 
 class plain_output final : public output_stream {
  public:
-  plain_output(std::function<std::string(token_id)> piece, std::vector<std::string> stops) : piece_(std::move(piece)), stops_(std::move(stops)) {}
+  plain_output(std::function<std::string(token_id)> piece, std::vector<std::string> stops)
+      : piece_(std::move(piece)), stops_(std::move(stops)) {}
 
-  text_delta push(token_id token) override { return to_delta(stops_.push(characters_.push(piece_(token)))); }
+  text_delta push(token_id token) override {
+    return to_delta(stops_.push(characters_.push(piece_(token))));
+  }
 
   text_delta finish() override {
     if (stops_.stopped()) return {};
@@ -47,7 +50,8 @@ class plain_output final : public output_stream {
 
 }  // namespace
 
-std::unique_ptr<output_stream> make_plain_output(std::function<std::string(token_id)> piece, std::span<const std::string> plan_stops,
+std::unique_ptr<output_stream> make_plain_output(std::function<std::string(token_id)> piece,
+                                                 std::span<const std::string> plan_stops,
                                                  std::span<const std::string> client_stops) {
   return std::make_unique<plain_output>(std::move(piece), joined(plan_stops, client_stops));
 }

@@ -37,7 +37,9 @@ stop_matcher::result stop_matcher::push(std::string_view text) {
     const automaton* complete = nullptr;
     for (auto& a : automata_) {
       advance(a, byte);
-      if (a.matched == a.stop.size() && (complete == nullptr || a.stop.size() > complete->stop.size())) complete = &a;
+      if (a.matched == a.stop.size() &&
+          (complete == nullptr || a.stop.size() > complete->stop.size()))
+        complete = &a;
     }
     if (complete != nullptr) {
       stopped_ = true;

@@ -7,13 +7,14 @@
 
 namespace troupe::text {
 
-/// Watches a text for stop strings while it grows. Text that may still become a stop string is held back; the stop that is complete first ends the text (of those
-/// that end at the same byte, the longest). How the text was cut never changes the result. Time per byte is constant on average (Knuth–Morris–Pratt, one automaton per stop).
-/// A value type; thread-compatible.
+/// Watches a text for stop strings while it grows. Text that may still become a stop string is held
+/// back; the stop that is complete first ends the text (of those that end at the same byte, the
+/// longest). How the text was cut never changes the result. Time per byte is constant on average
+/// (Knuth–Morris–Pratt, one automaton per stop). A value type; thread-compatible.
 class stop_matcher {
  public:
   struct result {
-    std::string text;       ///< for the client, in front of the stop string
+    std::string text;  ///< for the client, in front of the stop string
     bool stopped = false;
     std::string stop_text;  ///< the stop string that ended it
   };
@@ -21,7 +22,8 @@ class stop_matcher {
   /// Empty strings are left out: they would stop everything.
   explicit stop_matcher(std::vector<std::string> stops);
 
-  /// Text should come in whole characters, so that what is held back begins at a character. After a stop everything more is swallowed.
+  /// Text should come in whole characters, so that what is held back begins at a character. After a
+  /// stop everything more is swallowed.
   result push(std::string_view text);
   /// The end: what was held back; nothing after a stop.
   std::string finish();

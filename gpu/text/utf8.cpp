@@ -14,7 +14,8 @@ struct scan {
 
 unsigned at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
-/// Looks at the character that begins at s[0] (s is not empty), by table 3-7 of the Unicode standard.
+/// Looks at the character that begins at s[0] (s is not empty), by table 3-7 of the Unicode
+/// standard.
 scan first_character(std::string_view s) {
   const unsigned lead = at(s, 0);
   if (lead < 0x80) return {shape::complete, 1};

@@ -6,9 +6,10 @@
 
 namespace troupe::text {
 
-/// Turns a stream of bytes into whole UTF-8 characters: a character that is cut by a token's end waits for its rest. Bytes that can't be UTF-8 become U+FFFD, one for
-/// each maximal ill-formed part (as Unicode recommends and browsers do), so the result is always valid. How the bytes were cut never changes the result.
-/// A value type; thread-compatible.
+/// Turns a stream of bytes into whole UTF-8 characters: a character that is cut by a token's end
+/// waits for its rest. Bytes that can't be UTF-8 become U+FFFD, one for each maximal ill-formed
+/// part (as Unicode recommends and browsers do), so the result is always valid. How the bytes were
+/// cut never changes the result. A value type; thread-compatible.
 class utf8_assembler {
  public:
   /// The characters that these bytes complete.

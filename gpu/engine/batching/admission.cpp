@@ -23,11 +23,14 @@ void batching_engine::admit_waiting() {
   }
 }
 
-/// A prefill job that is computed and waits for decode's grant makes room: its KV goes to the cache, where the grant will probably still find it. Otherwise two engines could wait for each
-/// other: decode's reservations for prompts that queue here, and these for jobs that decode doesn't admit yet.
+/// A prefill job that is computed and waits for decode's grant makes room: its KV goes to the
+/// cache, where the grant will probably still find it. Otherwise two engines could wait for each
+/// other: decode's reservations for prompts that queue here, and these for jobs that decode doesn't
+/// admit yet.
 bool batching_engine::set_one_aside() {
-  const auto idle = std::find_if(running_.rbegin(), running_.rend(),
-                                 [](const auto& j) { return j->state == job_state::running && !j->generate && j->prompt_in && !j->deliver_from; });
+  const auto idle = std::find_if(running_.rbegin(), running_.rend(), [](const auto& j) {
+    return j->state == job_state::running && !j->generate && j->prompt_in && !j->deliver_from;
+  });
   if (idle == running_.rend()) return false;
   auto& j = **idle;
   j.claim = queue_claim::take(claims_, submit_queue_jobs_max);
@@ -40,17 +43,21 @@ bool batching_engine::set_one_aside() {
   return true;
 }
 
-/// The longest beginning of the prompt whose KV is here, in the cache or with a running job. The last prompt token never counts.
+/// The longest beginning of the prompt whose KV is here, in the cache or with a running job. The
+/// last prompt token never counts.
 batching_engine::prefix batching_engine::longest_prefix(const job& j) {
   if (!limits_.prefix_reuse) return {};
   const auto wanted = std::span<const token_id>(j.prompt).first(j.base_size());
   prefix best;
-  if (const auto cached = cache_.find(wanted); cached.kv != nullptr) best = {cached.kv, cached.length, 0};
+  if (const auto cached = cache_.find(wanted); cached.kv != nullptr)
+    best = {cached.kv, cached.length, 0};
   const auto consider = [&](const kv::sequence& kv, const job& owner, const choice_run* c) {
     const std::span<const token_id> prompt = owner.prompt;
-    auto common = kv::common_prefix(wanted, prompt.first(std::min<std::size_t>(prompt.size(), kv.end())));
+    auto common = kv::common_prefix(wanted,
+                                    prompt.first(std::min<std::size_t>(prompt.size(), kv.end())));
     if (c != nullptr && common == prompt.size() && kv.end() > common)
-      common += kv::common_prefix(wanted.subspan(common), std::span<const token_id>(c->ids).first(kv.end() - common));
+      common += kv::common_prefix(wanted.subspan(common),
+                                  std::span<const token_id>(c->ids).first(kv.end() - common));
     if (common > best.length) best = {&kv, common, 0};
   };
   for (const auto& other : running_) {
@@ -70,7 +77,8 @@ std::uint32_t batching_engine::predicted_growth(const job& j) const {
     const auto sampled = static_cast<std::uint32_t>(c.ids.size());
     const auto left = j.max_tokens - std::min(j.max_tokens, sampled);
     const auto predicted = predictor_.predict(j.max_tokens);
-    const auto coming = predicted > sampled ? predicted - sampled : std::min(left, kv::output_predictor::tokens_min);
+    const auto coming = predicted > sampled ? predicted - sampled
+                                            : std::min(left, kv::output_predictor::tokens_min);
     const auto lacking = c.kv ? j.known_size(c) - c.kv->end() : sampled;
     cells += coming + lacking;
   }
@@ -86,8 +94,10 @@ bool batching_engine::try_admit(job& j) {
   std::int64_t room = growth_room();
   for (const auto& other : running_)
     if (other->state == job_state::running) room -= predicted_growth(*other);
-  // A job that has the engine to itself is never refused: what it outgrows is dealt with when it happens.
-  if (!running_.empty() && room < std::int64_t{missing} + found.unreferenced + predicted_growth(j)) return false;
+  // A job that has the engine to itself is never refused: what it outgrows is dealt with when it
+  // happens.
+  if (!running_.empty() && room < std::int64_t{missing} + found.unreferenced + predicted_growth(j))
+    return false;
 
   j.base = std::move(slot);
   if (found.source != nullptr) found.source->share_with(*j.base, 0, found.length);
@@ -109,13 +119,17 @@ bool batching_engine::try_admit(job& j) {
   return true;
 }
 
-/// Starts choices that have no KV yet, or no more: while slots are free, and, if they have been pre-empted before, while there is room for more than a moment.
+/// Starts choices that have no KV yet, or no more: while slots are free, and, if they have been
+/// pre-empted before, while there is room for more than a moment.
 void batching_engine::start_choices(job& j) {
   for (auto& c : j.choices) {
     if (c.done || c.kv) continue;
-    const auto pending = std::count_if(j.choices.begin(), j.choices.end(), [](const choice_run& o) { return !o.done && !o.kv; });
-    const bool others_run = std::any_of(j.choices.begin(), j.choices.end(), [](const choice_run& o) { return o.kv.has_value(); });
-    if (others_run && growth_room() < std::int64_t(c.ids.size()) + kv::output_predictor::tokens_min) return;
+    const auto pending = std::count_if(j.choices.begin(), j.choices.end(),
+                                       [](const choice_run& o) { return !o.done && !o.kv; });
+    const bool others_run = std::any_of(j.choices.begin(), j.choices.end(),
+                                        [](const choice_run& o) { return o.kv.has_value(); });
+    if (others_run && growth_room() < std::int64_t(c.ids.size()) + kv::output_predictor::tokens_min)
+      return;
     if (pending == 1 && j.base) {
       c.kv = std::move(j.base);
       j.base.reset();

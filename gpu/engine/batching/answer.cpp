@@ -19,7 +19,10 @@ void batching_engine::sample(job& j, choice_run& c, std::size_t batch_index) {
     auto chosen = c.chooser.choose(logits, delta.first_index, c.limits.get(), scratch_);
     if (!chosen) return fail(j, chosen.error(), chosen.error().code == "garbage_output");
     token = *chosen;
-    if (j.logprobs) delta.logprobs.push_back(logprob_of(logits, token, j.top_logprobs, [this](token_id id) { return text_->piece(id); }, scratch_));
+    if (j.logprobs)
+      delta.logprobs.push_back(logprob_of(
+          logits, token, j.top_logprobs, [this](token_id id) { return text_->piece(id); },
+          scratch_));
   }
   ++j.sampled;
   ++report_.decoded;
@@ -41,7 +44,9 @@ void batching_engine::take_token(job& j, choice_run& c, token_id token, choice_d
     delta.stop_text = std::move(from.stop_text);
     add_text(c, delta, std::move(from));
   }
-  if (why == finish::none && (c.ids.size() >= j.max_tokens || j.known_size(c) >= info().context_tokens)) why = finish::length;
+  if (why == finish::none &&
+      (c.ids.size() >= j.max_tokens || j.known_size(c) >= info().context_tokens))
+    why = finish::length;
   if (why != finish::none) return finish_choice(j, c, std::move(delta), why);
   delta.job = j.id;
   delta.choice = c.index;
@@ -54,7 +59,9 @@ void batching_engine::take_token(job& j, choice_run& c, token_id token, choice_d
 void batching_engine::add_text(choice_run& c, choice_delta& delta, text::text_delta&& from) {
   const auto after = c.out->emitted_bytes();
   const auto before = after - static_cast<std::uint32_t>(from.text.size());
-  const auto known = c.client_bytes > before ? std::min<std::size_t>(from.text.size(), c.client_bytes - before) : 0;
+  const auto known = c.client_bytes > before
+                         ? std::min<std::size_t>(from.text.size(), c.client_bytes - before)
+                         : 0;
   delta.text.append(from.text, known);
   delta.reasoning += from.reasoning;
   std::move(from.tool_calls.begin(), from.tool_calls.end(), std::back_inserter(delta.tool_calls));
@@ -80,12 +87,14 @@ void batching_engine::finish_choice(job& j, choice_run& c, choice_delta delta, f
   sink_->on_delta(std::move(delta));
 }
 
-/// A choice has ended: its KV becomes the base of choices that still wait, or (the first choice's) goes to the cache, or is freed.
+/// A choice has ended: its KV becomes the base of choices that still wait, or (the first choice's)
+/// goes to the cache, or is freed.
 void batching_engine::retire_sequence(job& j, choice_run& c) {
   if (!c.kv) return;
   auto kv = std::move(*c.kv);
   c.kv.reset();
-  const bool others_wait = std::any_of(j.choices.begin(), j.choices.end(), [](const choice_run& o) { return !o.done && !o.kv; });
+  const bool others_wait = std::any_of(j.choices.begin(), j.choices.end(),
+                                       [](const choice_run& o) { return !o.done && !o.kv; });
   if (others_wait && !j.base) {
     kv.remove(j.base_size(), kv.end());
     j.base = std::move(kv);
@@ -101,7 +110,8 @@ void batching_engine::retire_sequence(job& j, choice_run& c) {
 void batching_engine::finish_if_done(job& j) {
   if (j.state == job_state::ended || !j.finished()) return;
   end(j);
-  sink_->on_done(j.id, j.sampled, j.decoding_since ? since(*j.decoding_since) : std::chrono::microseconds(0));
+  sink_->on_done(j.id, j.sampled,
+                 j.decoding_since ? since(*j.decoding_since) : std::chrono::microseconds(0));
 }
 
 }  // namespace troupe::engine

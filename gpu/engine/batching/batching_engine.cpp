@@ -7,7 +7,8 @@
 namespace troupe::engine {
 namespace {
 
-/// While a piece waits for a buffer of the transport: nobody may tell the engine when one comes back.
+/// While a piece waits for a buffer of the transport: nobody may tell the engine when one comes
+/// back.
 constexpr std::chrono::milliseconds buffer_retry{1};
 
 position largest_piece(const model_runner& runner, std::size_t bytes_max) {
@@ -22,16 +23,14 @@ position largest_piece(const model_runner& runner, std::size_t bytes_max) {
 
 }  // namespace
 
-batching_engine::batching_engine(std::unique_ptr<model_runner> runner, std::shared_ptr<const text::text_model> text, const batching_limits& limits, engine_options options)
-    : runner_(std::move(runner)),
-      text_(std::move(text)),
-      limits_(limits),
+batching_engine::batching_engine(std::unique_ptr<model_runner> runner,
+                                 std::shared_ptr<const text::text_model> text,
+                                 const batching_limits& limits, engine_options options)
+    : runner_(std::move(runner)), text_(std::move(text)), limits_(limits),
       options_(std::move(options)),
-      piece_tokens_max_(largest_piece(*runner_, options_.piece_bytes_max)),
-      memory_(*runner_),
+      piece_tokens_max_(largest_piece(*runner_, options_.piece_bytes_max)), memory_(*runner_),
       pool_(std::min(limits.kv_tokens, runner_->cells()), runner_->slots(), memory_),
-      cache_(limits.prefix_reuse ? limits.cached_prefixes : 0),
-      queue_(*runner_) {
+      cache_(limits.prefix_reuse ? limits.cached_prefixes : 0), queue_(*runner_) {
   if (!options_.now) options_.now = [] { return std::chrono::steady_clock::now(); };
 }
 
@@ -52,18 +51,24 @@ step_report batching_engine::step(event_sink& sink) {
     report_.worked = true;
   }
   sweep();
-  if (report_.exported_bytes + report_.imported_bytes > 0 || !arrivals_.empty()) report_.worked = true;
+  if (report_.exported_bytes + report_.imported_bytes > 0 || !arrivals_.empty())
+    report_.worked = true;
   report_prefixes();
   publish();
   sink_ = nullptr;
   return report_;
 }
 
-void batching_engine::wait(std::chrono::milliseconds at_most) { queue_.wait(lacks_buffers_ ? std::min(at_most, buffer_retry) : at_most); }
+void batching_engine::wait(std::chrono::milliseconds at_most) {
+  queue_.wait(lacks_buffers_ ? std::min(at_most, buffer_retry) : at_most);
+}
 
-std::unique_ptr<engine> make_batching_engine(std::unique_ptr<model_runner> runner, std::shared_ptr<const text::text_model> text, const batching_limits& limits,
+std::unique_ptr<engine> make_batching_engine(std::unique_ptr<model_runner> runner,
+                                             std::shared_ptr<const text::text_model> text,
+                                             const batching_limits& limits,
                                              engine_options options) {
-  return std::make_unique<batching_engine>(std::move(runner), std::move(text), limits, std::move(options));
+  return std::make_unique<batching_engine>(std::move(runner), std::move(text), limits,
+                                           std::move(options));
 }
 
 }  // namespace troupe::engine

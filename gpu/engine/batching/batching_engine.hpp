@@ -20,19 +20,27 @@ namespace troupe::engine {
 class runner_memory final : public kv::backing {
  public:
   explicit runner_memory(model_runner& runner) : runner_(runner) {}
-  void copy(slot_id from, slot_id to, position begin, position end) override { runner_.kv_copy(from, to, begin, end); }
-  void remove(slot_id slot, position begin, position end) override { runner_.kv_remove(slot, begin, end); }
+  void copy(slot_id from, slot_id to, position begin, position end) override {
+    runner_.kv_copy(from, to, begin, end);
+  }
+  void remove(slot_id slot, position begin, position end) override {
+    runner_.kv_remove(slot, begin, end);
+  }
 
  private:
   model_runner& runner_;
 };
 
-/// The engine over any runner. One step: commands → KV in and out → admission → batch → forward → sampling. Jobs are kept by rank (priority, then age) in two lists: waiting, and running
-/// (those that hold KV). Sources by meaning: submission.cpp, admission.cpp, kv_room.cpp (who gives way when cells are short), kv_transit.cpp (pieces in and out), forward.cpp, answer.cpp
-/// (from a token to a delta), reporting.cpp.
+/// The engine over any runner. One step: commands → KV in and out → admission → batch → forward →
+/// sampling. Jobs are kept by rank (priority, then age) in two lists: waiting, and running (those
+/// that hold KV). Sources by meaning: submission.cpp, admission.cpp, kv_room.cpp (who gives way
+/// when cells are short), kv_transit.cpp (pieces in and out), forward.cpp, answer.cpp (from a token
+/// to a delta), reporting.cpp.
 class batching_engine final : public engine {
  public:
-  batching_engine(std::unique_ptr<model_runner> runner, std::shared_ptr<const text::text_model> text, const batching_limits& limits, engine_options options);
+  batching_engine(std::unique_ptr<model_runner> runner,
+                  std::shared_ptr<const text::text_model> text, const batching_limits& limits,
+                  engine_options options);
 
   const model_info& info() const override { return runner_->info(); }
   expected<void> submit(generate_spec spec) override;
@@ -68,7 +76,8 @@ class batching_engine final : public engine {
 
   // submission.cpp
   expected<void> check(std::span<const token_id> prompt) const;
-  expected<std::unique_ptr<job>> make_job(job_id id, std::vector<token_id> prompt, std::uint8_t priority, std::vector<std::uint64_t> chain);
+  expected<std::unique_ptr<job>> make_job(job_id id, std::vector<token_id> prompt,
+                                          std::uint8_t priority, std::vector<std::uint64_t> chain);
   void replay(const job& j, choice_run& c, const resumed_choice& earlier) const;
   void apply(submit_command& c);
   void apply(grant_command& c);
@@ -93,7 +102,9 @@ class batching_engine final : public engine {
 
   // kv_room.cpp
   std::uint32_t promised() const;
-  std::int64_t growth_room() const { return std::int64_t{pool_.free()} + pool_.cached() - promised(); }
+  std::int64_t growth_room() const {
+    return std::int64_t{pool_.free()} + pool_.cached() - promised();
+  }
   bool evict_until_free(std::uint32_t cells);
   std::optional<kv::sequence> open_slot();
   std::uint32_t make_growth_room(const participant& p, std::uint32_t wanted, std::uint32_t booked);
@@ -128,12 +139,16 @@ class batching_engine final : public engine {
   void end(job& j);
   void fail(job& j, error why, bool retryable);
   void sweep();
-  void keep_in_cache(kv::sequence kv, std::vector<token_id> tokens, const std::vector<std::uint64_t>& chain);
+  void keep_in_cache(kv::sequence kv, std::vector<token_id> tokens,
+                     const std::vector<std::uint64_t>& chain);
   void report_prefixes();
   void publish();
-  std::chrono::microseconds since(clock_time start) const { return std::chrono::duration_cast<std::chrono::microseconds>(options_.now() - start); }
+  std::chrono::microseconds since(clock_time start) const {
+    return std::chrono::duration_cast<std::chrono::microseconds>(options_.now() - start);
+  }
 
-  // Declared in the order of dependence: jobs give their KV back to the pool, and the pool to the runner.
+  // Declared in the order of dependence: jobs give their KV back to the pool, and the pool to the
+  // runner.
   std::unique_ptr<model_runner> runner_;
   std::shared_ptr<const text::text_model> text_;
   batching_limits limits_;
@@ -147,15 +162,15 @@ class batching_engine final : public engine {
   command_queue queue_;
   job_list waiting_;
   job_list running_;
-  job_list aside_;                   ///< computed prefill jobs without a grant whose place others needed; no order
+  job_list aside_;  ///< computed prefill jobs without a grant whose place others needed; no order
   std::deque<kv_piece> arrivals_;
   sampler_scratch scratch_;
 
-  event_sink* sink_ = nullptr;       ///< during a step
+  event_sink* sink_ = nullptr;  ///< during a step
   step_report report_;
   std::uint64_t next_age_ = 0;
   std::uint64_t passes_ = 0;
-  bool lacks_buffers_ = false;       ///< a piece waits for a buffer: ask again soon
+  bool lacks_buffers_ = false;  ///< a piece waits for a buffer: ask again soon
 
   struct {
     std::atomic<std::uint64_t> steps{0}, prefilled{0}, sampled{0}, queued_tokens{0};

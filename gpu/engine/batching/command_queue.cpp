@@ -58,7 +58,8 @@ void command_queue::abort_if_worth_it() {
     all += tokens;
     if (cancelled_.contains(id)) lost += tokens;
   }
-  if (lost > 0 && static_cast<double>(lost) >= abort_share * static_cast<double>(all)) runner_.request_abort();
+  if (lost > 0 && static_cast<double>(lost) >= abort_share * static_cast<double>(all))
+    runner_.request_abort();
 }
 
 }  // namespace troupe::engine

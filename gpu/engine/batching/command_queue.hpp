@@ -31,10 +31,12 @@ struct cancel_command {
 };
 using command = std::variant<submit_command, grant_command, import_command, cancel_command>;
 
-/// The door between all threads and the engine thread: commands in order, the engine's sleep, and the decision to interrupt a forward pass.
+/// The door between all threads and the engine thread: commands in order, the engine's sleep, and
+/// the decision to interrupt a forward pass.
 class command_queue {
  public:
-  /// A pass is interrupted when cancelled jobs own at least this share of its tokens: the others' tokens are computed once more in the next pass, and nothing is lost.
+  /// A pass is interrupted when cancelled jobs own at least this share of its tokens: the others'
+  /// tokens are computed once more in the next pass, and nothing is lost.
   static constexpr double abort_share = 0.5;
 
   explicit command_queue(model_runner& runner) : runner_(runner) {}

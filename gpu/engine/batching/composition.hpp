@@ -20,8 +20,11 @@ struct batch_share {
   bool decode = false;
 };
 
-/// Who gets into the next batch: one token for every sequence that decodes, then prefill chunks in the order given (it is by rank), up to `step_tokens`. A chunk is as large as the room,
-/// so that a job alone always has the same chunks. When more sequences decode than fit, they take turns: `rotation` counts the steps. Pure.
-std::vector<batch_share> compose_batch(std::span<const sequence_work> works, std::uint32_t step_tokens, std::uint64_t rotation);
+/// Who gets into the next batch: one token for every sequence that decodes, then prefill chunks in
+/// the order given (it is by rank), up to `step_tokens`. A chunk is as large as the room, so that a
+/// job alone always has the same chunks. When more sequences decode than fit, they take turns:
+/// `rotation` counts the steps. Pure.
+std::vector<batch_share> compose_batch(std::span<const sequence_work> works,
+                                       std::uint32_t step_tokens, std::uint64_t rotation);
 
 }  // namespace troupe::engine

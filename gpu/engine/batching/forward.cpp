@@ -8,7 +8,8 @@
 
 namespace troupe::engine {
 
-/// Asks every sequence what it needs, composes the batch, and finds room for its tokens, by rank: whoever has to give way comes later in the order and isn't booked yet.
+/// Asks every sequence what it needs, composes the batch, and finds room for its tokens, by rank:
+/// whoever has to give way comes later in the order and isn't booked yet.
 batching_engine::pass batching_engine::compose() {
   std::vector<participant> participants;
   std::vector<sequence_work> works;
@@ -29,14 +30,16 @@ batching_engine::pass batching_engine::compose() {
     }
   }
   auto shares = compose_batch(works, limits_.step_tokens, passes_);
-  std::sort(shares.begin(), shares.end(), [](const batch_share& a, const batch_share& b) { return a.sequence < b.sequence; });
+  std::sort(shares.begin(), shares.end(),
+            [](const batch_share& a, const batch_share& b) { return a.sequence < b.sequence; });
 
   pass p;
   std::uint32_t booked = 0;
   std::uint32_t booked_growth = 0;
   for (const auto& share : shares) {
     const auto& who = participants[share.sequence];
-    if (who.owner->state != job_state::running || (who.choice != nullptr && !who.choice->kv)) continue;
+    if (who.owner->state != job_state::running || (who.choice != nullptr && !who.choice->kv))
+      continue;
     auto tokens = share.tokens;
     if (who.choice != nullptr) {
       tokens = make_growth_room(who, tokens, booked_growth);
@@ -46,12 +49,14 @@ batching_engine::pass batching_engine::compose() {
     booked += tokens;
     p.parts.push_back({who, tokens, share.decode});
   }
-  std::stable_partition(p.parts.begin(), p.parts.end(), [](const pass::part& part) { return part.decode; });
+  std::stable_partition(p.parts.begin(), p.parts.end(),
+                        [](const pass::part& part) { return part.decode; });
   for (const auto& [who, tokens, decode] : p.parts) {
     const auto slot = who.choice != nullptr ? who.choice->kv->slot() : who.owner->base->slot();
     for (position i = 0; i < tokens; ++i) {
       const auto pos = who.from + i;
-      const auto token = who.choice != nullptr ? who.owner->known(*who.choice, pos) : who.owner->prompt[pos];
+      const auto token = who.choice != nullptr ? who.owner->known(*who.choice, pos)
+                                               : who.owner->prompt[pos];
       p.tokens.push_back({slot, token, pos, decode});
     }
   }
@@ -69,18 +74,23 @@ void batching_engine::run(pass& p) {
   report_.forward = since(start);
   report_.batch = static_cast<std::uint32_t>(p.tokens.size());
   switch (status) {
-    case forward_status::done:
-      pass_done(p, report_.forward);
-      break;
-    case forward_status::aborted:
-      break;  // the next step does without what was cancelled
-    case forward_status::no_cells:
-      pass_without_cells(p);
-      break;
-    case forward_status::failed:
-      for (const auto& part : p.parts)
-        if (part.who.owner->state == job_state::running) fail(*part.who.owner, {"engine_failed", "the engine could not compute the batch; the request can go on elsewhere", {}}, true);
-      break;
+  case forward_status::done:
+    pass_done(p, report_.forward);
+    break;
+  case forward_status::aborted:
+    break;  // the next step does without what was cancelled
+  case forward_status::no_cells:
+    pass_without_cells(p);
+    break;
+  case forward_status::failed:
+    for (const auto& part : p.parts)
+      if (part.who.owner->state == job_state::running)
+        fail(*part.who.owner,
+             {"engine_failed",
+              "the engine could not compute the batch; the request can go on elsewhere",
+              {}},
+             true);
+    break;
   }
 }
 
@@ -109,7 +119,8 @@ void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
   }
 }
 
-/// The runner found no cells though the books had some (it may need them in one piece): the same order of giving way, then the pass is tried again.
+/// The runner found no cells though the books had some (it may need them in one piece): the same
+/// order of giving way, then the pass is tried again.
 void batching_engine::pass_without_cells(pass& p) {
   if (cache_.evict_one()) return;
   auto* lowest = p.parts.front().who.owner;

@@ -36,50 +36,57 @@ class queue_claim {
 
 enum class job_state : std::uint8_t { waiting, running, preempted, ended };
 
-/// One choice of a generate job. It waits without KV (`kv` empty) until a slot is free, and again when it was paused; what it has sampled stays.
+/// One choice of a generate job. It waits without KV (`kv` empty) until a slot is free, and again
+/// when it was paused; what it has sampled stays.
 struct choice_run {
   choice_run(std::uint16_t which, sampler with) : index(which), chooser(std::move(with)) {}
 
   std::uint16_t index;
-  std::vector<token_id> ids;             ///< the answer so far, over all attempts
+  std::vector<token_id> ids;  ///< the answer so far, over all attempts
   std::optional<kv::sequence> kv;
   bool done = false;
-  finish replayed_end = finish::none;    ///< the ids of earlier attempts already end the answer
+  finish replayed_end = finish::none;  ///< the ids of earlier attempts already end the answer
   sampler chooser;
   std::unique_ptr<text::constraint> limits;
   std::unique_ptr<text::output_stream> out;
-  std::uint32_t client_bytes = 0;        ///< text that the client has from earlier attempts; never given out again
-  std::string owed;                      ///< text of replayed ids that the client doesn't have
+  std::uint32_t client_bytes =
+      0;             ///< text that the client has from earlier attempts; never given out again
+  std::string owed;  ///< text of replayed ids that the client doesn't have
   bool has_tool_calls = false;
 };
 
-/// Received KV that waits in ordinary memory: the prompt of a pre-empted job that may not be computed here.
+/// Received KV that waits in ordinary memory: the prompt of a pre-empted job that may not be
+/// computed here.
 struct parked_kv {
   position begin = 0;
   position end = 0;
   std::vector<std::byte> bytes;
 };
 
-/// A prefill or generate job and all that it holds; whatever ends it, its destructor gives the KV back. Engine thread, once submitted.
+/// A prefill or generate job and all that it holds; whatever ends it, its destructor gives the KV
+/// back. Engine thread, once submitted.
 struct job {
   job_id id = 0;
   bool generate = false;
   std::vector<token_id> prompt;
   std::uint8_t priority = 0;
   std::vector<std::uint64_t> chain;
-  std::uint64_t age = 0;                 ///< smaller is older; kept when pre-empted, so that a job's rank only rises
+  std::uint64_t age =
+      0;  ///< smaller is older; kept when pre-empted, so that a job's rank only rises
   job_state state = job_state::waiting;
-  std::optional<queue_claim> claim;      ///< until it is admitted
+  std::optional<queue_claim> claim;  ///< until it is admitted
   clock_time submitted;
   std::chrono::microseconds queued{0};
   std::chrono::microseconds computed{0};
-  bool admitted_before = false;          ///< its start has been reported
+  bool admitted_before = false;  ///< its start has been reported
 
-  /// KV of the prompt but for its last token. Once it is complete (`prompt_in`), choices share it, and the last one to start takes it over.
+  /// KV of the prompt but for its last token. Once it is complete (`prompt_in`), choices share it,
+  /// and the last one to start takes it over.
   std::optional<kv::sequence> base;
-  position base_missing = 0;             ///< positions not computed or imported yet; cells for them are promised
+  position base_missing =
+      0;  ///< positions not computed or imported yet; cells for them are promised
   bool prompt_in = false;
-  position cached = 0;                   ///< prompt tokens that were found here
+  position cached = 0;  ///< prompt tokens that were found here
 
   // Prefill jobs.
   std::optional<position> deliver_from;  ///< empty: not granted yet
@@ -94,10 +101,11 @@ struct job {
   bool prefill_here = true;
   std::map<position, position> arrived;  ///< imported ranges
   std::vector<parked_kv> parking;
-  std::uint32_t sampled = 0;             ///< by this engine
+  std::uint32_t sampled = 0;  ///< by this engine
   std::optional<clock_time> decoding_since;
 
-  /// Positions that the base needs: all but the last prompt token, which is always a decode step of its own.
+  /// Positions that the base needs: all but the last prompt token, which is always a decode step of
+  /// its own.
   position base_size() const { return static_cast<position>(prompt.size()) - 1; }
   /// Whether the prompt's KV may not be computed here and isn't here yet.
   bool awaits_imports() const { return generate && !prefill_here && !prompt_in; }
@@ -108,11 +116,17 @@ struct job {
     return generate;
   }
   /// The token at a position of a choice's sequence.
-  token_id known(const choice_run& c, position p) const { return p < prompt.size() ? prompt[p] : c.ids[p - prompt.size()]; }
-  position known_size(const choice_run& c) const { return static_cast<position>(prompt.size() + c.ids.size()); }
+  token_id known(const choice_run& c, position p) const {
+    return p < prompt.size() ? prompt[p] : c.ids[p - prompt.size()];
+  }
+  position known_size(const choice_run& c) const {
+    return static_cast<position>(prompt.size() + c.ids.size());
+  }
 
   /// Runs before the other: higher priority, then older.
-  bool outranks(const job& other) const { return priority != other.priority ? priority > other.priority : age < other.age; }
+  bool outranks(const job& other) const {
+    return priority != other.priority ? priority > other.priority : age < other.age;
+  }
 };
 
 }  // namespace troupe::engine

@@ -1,4 +1,5 @@
-// Who gives way when cells or slots are short: first the cache, then the lowest-ranked job. The highest-ranked job always goes on, so there is no livelock.
+// Who gives way when cells or slots are short: first the cache, then the lowest-ranked job. The
+// highest-ranked job always goes on, so there is no livelock.
 
 #include "gpu/engine/batching/batching_engine.hpp"
 
@@ -36,8 +37,10 @@ const kv::sequence* batching_engine::prompt_source(const job& j) {
   return nullptr;
 }
 
-/// How many of `wanted` cells an answer may take beside `booked` ones; 0 when it had to give way itself.
-std::uint32_t batching_engine::make_growth_room(const participant& p, std::uint32_t wanted, std::uint32_t booked) {
+/// How many of `wanted` cells an answer may take beside `booked` ones; 0 when it had to give way
+/// itself.
+std::uint32_t batching_engine::make_growth_room(const participant& p, std::uint32_t wanted,
+                                                std::uint32_t booked) {
   for (;;) {
     const auto room = growth_room() - booked;
     if (room > 0) return static_cast<std::uint32_t>(std::min<std::int64_t>(wanted, room));
@@ -45,7 +48,8 @@ std::uint32_t batching_engine::make_growth_room(const participant& p, std::uint3
   }
 }
 
-/// Makes the lowest-ranked job (perhaps the asking one) give cells back. False: the asking sequence was it.
+/// Makes the lowest-ranked job (perhaps the asking one) give cells back. False: the asking sequence
+/// was it.
 bool batching_engine::give_way(const participant& p) {
   const auto is_running = [](const auto& j) { return j->state == job_state::running; };
   const auto lowest = std::find_if(running_.rbegin(), running_.rend(), is_running);
@@ -54,10 +58,12 @@ bool batching_engine::give_way(const participant& p) {
     preempt(victim);
     return true;
   }
-  const auto active = std::count_if(victim.choices.begin(), victim.choices.end(), [](const choice_run& c) { return c.kv.has_value(); });
+  const auto active = std::count_if(victim.choices.begin(), victim.choices.end(),
+                                    [](const choice_run& c) { return c.kv.has_value(); });
   if (active > 1) {
     // One of its choices waits for another.
-    const auto last = std::find_if(victim.choices.rbegin(), victim.choices.rend(), [](const choice_run& c) { return c.kv.has_value(); });
+    const auto last = std::find_if(victim.choices.rbegin(), victim.choices.rend(),
+                                   [](const choice_run& c) { return c.kv.has_value(); });
     last->kv.reset();
     return &*last != p.choice;
   }
@@ -68,7 +74,12 @@ bool batching_engine::give_way(const participant& p) {
   // Alone, and all cells are its own.
   auto& c = *p.choice;
   if (victim.known_size(c) - c.kv->end() > 1) {
-    fail(victim, {"kv_exhausted", fmt::format("the prompt and the answer so far have {} tokens; this engine holds {}", victim.known_size(c), pool_.total()), {}}, true);
+    fail(victim,
+         {"kv_exhausted",
+          fmt::format("the prompt and the answer so far have {} tokens; this engine holds {}",
+                      victim.known_size(c), pool_.total()),
+          {}},
+         true);
   } else {
     choice_delta last;
     last.first_index = static_cast<std::uint32_t>(c.ids.size());
@@ -80,14 +91,16 @@ bool batching_engine::give_way(const participant& p) {
 
 void batching_engine::preempt(job& j) {
   if (j.generate && !j.prefill_here && !(j.prompt_in && park(j))) {
-    fail(j, {"kv_exhausted", "the engine's KV memory is full; the request can go on elsewhere", {}}, true);
+    fail(j, {"kv_exhausted", "the engine's KV memory is full; the request can go on elsewhere", {}},
+         true);
     return;
   }
   release_kv(j);
   j.state = job_state::preempted;
 }
 
-/// Copies the prompt's KV to ordinary memory, since it may not be computed here. False: no room for that, either.
+/// Copies the prompt's KV to ordinary memory, since it may not be computed here. False: no room for
+/// that, either.
 bool batching_engine::park(job& j) {
   std::size_t parked = runner_->kv_export_bytes(j.base_size());
   for (const auto* list : {&running_, &waiting_})
@@ -114,8 +127,15 @@ bool batching_engine::unpark(job& j) {
   for (const auto& piece : j.parking) {
     if (j.prompt_in) break;  // the cache had all of it
     const auto tokens = piece.end - piece.begin;
-    if (!evict_until_free(tokens)) return fail(j, {"kv_exhausted", "the engine's KV memory is full; the request can go on elsewhere", {}}, true), true;
-    if (auto done = runner_->kv_import(j.base->slot(), piece.begin, piece.end, piece.bytes); !done) return fail(j, done.error(), true), true;
+    if (!evict_until_free(tokens))
+      return fail(j,
+                  {"kv_exhausted",
+                   "the engine's KV memory is full; the request can go on elsewhere",
+                   {}},
+                  true),
+             true;
+    if (auto done = runner_->kv_import(j.base->slot(), piece.begin, piece.end, piece.bytes); !done)
+      return fail(j, done.error(), true), true;
     j.base->extend(piece.begin, piece.end);
     j.base_missing -= tokens;
     j.prompt_in = j.base_missing == 0;

@@ -1,4 +1,5 @@
-// KV pieces on their way out (prefill jobs) and in (generate jobs), between two passes and under a byte budget.
+// KV pieces on their way out (prefill jobs) and in (generate jobs), between two passes and under a
+// byte budget.
 
 #include "gpu/engine/batching/batching_engine.hpp"
 
@@ -10,7 +11,8 @@
 
 namespace troupe::engine {
 
-/// At least one piece each step, however large, so that a small budget slows transfers and never stops them.
+/// At least one piece each step, however large, so that a small budget slows transfers and never
+/// stops them.
 bool batching_engine::io_budget_allows(std::size_t bytes) const {
   const auto spent = report_.exported_bytes + report_.imported_bytes;
   return spent == 0 || spent + bytes <= limits_.kv_io_bytes_per_step;
@@ -30,7 +32,8 @@ void batching_engine::deliver_pieces() {
 bool batching_engine::deliver_piece(job& j) {
   if (j.delivered >= j.base_size()) {
     sink_->on_prefill_done(j.id, j.cached, j.queued, j.computed);
-    if (j.prompt_in) keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j.chain);
+    if (j.prompt_in)
+      keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j.chain);
     end(j);
     return false;
   }
@@ -49,7 +52,11 @@ bool batching_engine::deliver_piece(job& j) {
   }
   auto out = piece.buffer->bytes();
   if (out.size() < size) {
-    fail(j, {"kv_export_failed", fmt::format("a piece needs {} bytes, the transport's buffer has {}", size, out.size()), {}}, true);
+    fail(j,
+         {"kv_export_failed",
+          fmt::format("a piece needs {} bytes, the transport's buffer has {}", size, out.size()),
+          {}},
+         true);
     return false;
   }
   auto written = runner_->kv_export(j.base->slot(), piece.begin, piece.end, out.first(size));
@@ -75,21 +82,33 @@ void batching_engine::take_arrivals() {
   }
 }
 
-/// Puts a piece into its job's sequence. Pieces of jobs that are no more are dropped with their buffers.
+/// Puts a piece into its job's sequence. Pieces of jobs that are no more are dropped with their
+/// buffers.
 void batching_engine::take_arrival(kv_piece piece) {
   auto* j = find(piece.job);
   if (j == nullptr || j->state != job_state::running || !j->awaits_imports()) return;
   const auto refuse = [&](const char* what) {
-    fail(*j, {"kv_import_failed", fmt::format("the KV piece of positions {} to {} was refused: {}", piece.begin, piece.end, what), {}}, true);
+    fail(*j,
+         {"kv_import_failed",
+          fmt::format("the KV piece of positions {} to {} was refused: {}", piece.begin, piece.end,
+                      what),
+          {}},
+         true);
   };
-  if (piece.begin >= piece.end || piece.begin < j->cached || piece.end > j->base_size()) return refuse("it is outside the range that was asked for");
-  if (!piece.buffer || piece.size > piece.buffer->bytes().size()) return refuse("it is larger than its buffer");
+  if (piece.begin >= piece.end || piece.begin < j->cached || piece.end > j->base_size())
+    return refuse("it is outside the range that was asked for");
+  if (!piece.buffer || piece.size > piece.buffer->bytes().size())
+    return refuse("it is larger than its buffer");
   const auto next = j->arrived.lower_bound(piece.begin);
-  const bool overlaps = (next != j->arrived.end() && next->first < piece.end) || (next != j->arrived.begin() && std::prev(next)->second > piece.begin);
+  const bool overlaps = (next != j->arrived.end() && next->first < piece.end) ||
+                        (next != j->arrived.begin() && std::prev(next)->second > piece.begin);
   if (overlaps) return refuse("some of it came before");
   const auto tokens = piece.end - piece.begin;
   if (!evict_until_free(tokens)) return refuse("there are too few free cells");
-  if (auto done = runner_->kv_import(j->base->slot(), piece.begin, piece.end, piece.buffer->bytes().first(piece.size)); !done) return fail(*j, done.error(), true);
+  if (auto done = runner_->kv_import(j->base->slot(), piece.begin, piece.end,
+                                     piece.buffer->bytes().first(piece.size));
+      !done)
+    return fail(*j, done.error(), true);
   j->base->extend(piece.begin, piece.end);
   j->arrived.emplace(piece.begin, piece.end);
   j->base_missing -= tokens;

@@ -39,13 +39,15 @@ void batching_engine::sweep() {
   if (running_.size() + waiting_.size() + aside_.size() != before) report_.worked = true;
 }
 
-void batching_engine::keep_in_cache(kv::sequence kv, std::vector<token_id> tokens, const std::vector<std::uint64_t>& chain) {
+void batching_engine::keep_in_cache(kv::sequence kv, std::vector<token_id> tokens,
+                                    const std::vector<std::uint64_t>& chain) {
   if (limits_.prefix_reuse) cache_.insert(std::move(kv), std::move(tokens), chain);
 }
 
 void batching_engine::report_prefixes() {
   const auto changes = cache_.take_changes();
-  if (!changes.added.empty() || !changes.dropped.empty()) sink_->on_prefixes(changes.added, changes.dropped);
+  if (!changes.added.empty() || !changes.dropped.empty())
+    sink_->on_prefixes(changes.added, changes.dropped);
 }
 
 void batching_engine::publish() {
@@ -89,20 +91,28 @@ audit_report batching_engine::audit() {
   out.engine_cells = truth.used_cells;
   out.referenced = pool_.referenced();
   out.jobs = static_cast<std::uint32_t>(running_.size() + waiting_.size() + aside_.size());
-  if (out.ledger_tokens != out.engine_cells) out.mismatches.push_back(fmt::format("cells: the ledger has {}, the engine {}", out.ledger_tokens, out.engine_cells));
+  if (out.ledger_tokens != out.engine_cells)
+    out.mismatches.push_back(fmt::format("cells: the ledger has {}, the engine {}",
+                                         out.ledger_tokens, out.engine_cells));
   auto books = pool_.ranges();
   for (const auto& actual : truth.slots) {
     if (actual.first < 0) continue;
-    const auto found = std::find_if(books.begin(), books.end(), [&](const auto& b) { return b.slot == actual.slot; });
+    const auto found = std::find_if(books.begin(), books.end(),
+                                    [&](const auto& b) { return b.slot == actual.slot; });
     if (found == books.end()) {
-      out.mismatches.push_back(fmt::format("slot {}: the engine holds {} to {}, the ledger nothing", actual.slot, actual.first, actual.last));
+      out.mismatches.push_back(fmt::format("slot {}: the engine holds {} to {}, the ledger nothing",
+                                           actual.slot, actual.first, actual.last));
       continue;
     }
     if (found->first != actual.first || found->last != actual.last)
-      out.mismatches.push_back(fmt::format("slot {}: the engine holds {} to {}, the ledger {} to {}", actual.slot, actual.first, actual.last, found->first, found->last));
+      out.mismatches.push_back(
+          fmt::format("slot {}: the engine holds {} to {}, the ledger {} to {}", actual.slot,
+                      actual.first, actual.last, found->first, found->last));
     books.erase(found);
   }
-  for (const auto& missing : books) out.mismatches.push_back(fmt::format("slot {}: the ledger holds {} to {}, the engine nothing", missing.slot, missing.first, missing.last));
+  for (const auto& missing : books)
+    out.mismatches.push_back(fmt::format("slot {}: the ledger holds {} to {}, the engine nothing",
+                                         missing.slot, missing.first, missing.last));
   return out;
 }
 

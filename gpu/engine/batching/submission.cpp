@@ -13,18 +13,30 @@ expected<void> batching_engine::check(std::span<const token_id> prompt) const {
   if (prompt.empty()) return error{"empty_prompt", "a prompt needs at least one token", "prompt"};
   const std::size_t most = std::min<std::size_t>(pool_.total(), info().context_tokens);
   if (prompt.size() + 1 > most)
-    return error{"prompt_too_long", fmt::format("the prompt has {} tokens; with one for the answer that is more than the {} that this engine can hold", prompt.size(), most), "prompt"};
+    return error{"prompt_too_long",
+                 fmt::format("the prompt has {} tokens; with one for the answer that is more than "
+                             "the {} that this engine can hold",
+                             prompt.size(), most),
+                 "prompt"};
   for (const auto token : prompt)
     if (token < 0 || static_cast<std::uint32_t>(token) >= info().vocabulary)
-      return error{"invalid_token", fmt::format("token id {} is outside the vocabulary of {}", token, info().vocabulary), "prompt"};
+      return error{
+          "invalid_token",
+          fmt::format("token id {} is outside the vocabulary of {}", token, info().vocabulary),
+          "prompt"};
   return ok;
 }
 
-expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<token_id> prompt, std::uint8_t priority, std::vector<std::uint64_t> chain) {
+expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<token_id> prompt,
+                                                         std::uint8_t priority,
+                                                         std::vector<std::uint64_t> chain) {
   if (auto fits = check(prompt); !fits) return fits.error();
   auto j = std::make_unique<job>();
   j->claim = queue_claim::take(claims_, submit_queue_jobs_max);
-  if (!j->claim) return error{"queue_full", fmt::format("{} jobs wait for this engine already", submit_queue_jobs_max), {}};
+  if (!j->claim)
+    return error{"queue_full",
+                 fmt::format("{} jobs wait for this engine already", submit_queue_jobs_max),
+                 {}};
   j->id = id;
   j->prompt = std::move(prompt);
   j->priority = priority;
@@ -35,7 +47,10 @@ expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<
 
 expected<void> batching_engine::submit(prefill_spec spec) {
   if (piece_tokens_max_ == 0)
-    return error{"kv_piece_too_small", fmt::format("one token's KV is larger than a piece may be ({} bytes)", options_.piece_bytes_max), {}};
+    return error{"kv_piece_too_small",
+                 fmt::format("one token's KV is larger than a piece may be ({} bytes)",
+                             options_.piece_bytes_max),
+                 {}};
   auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
   if (!made) return made.error();
   queue_.push(submit_command{std::move(*made)});
@@ -43,8 +58,10 @@ expected<void> batching_engine::submit(prefill_spec spec) {
 }
 
 expected<void> batching_engine::submit(generate_spec spec) {
-  if (spec.max_tokens == 0 || spec.choices == 0) return error{"invalid_job", "a job needs at least one choice and one token", {}};
-  if (!spec.resume.empty() && spec.resume.size() != spec.choices) return error{"invalid_job", "a resumed job needs to know about every choice", {}};
+  if (spec.max_tokens == 0 || spec.choices == 0)
+    return error{"invalid_job", "a job needs at least one choice and one token", {}};
+  if (!spec.resume.empty() && spec.resume.size() != spec.choices)
+    return error{"invalid_job", "a resumed job needs to know about every choice", {}};
   auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
   if (!made) return made.error();
   auto& j = **made;
@@ -54,8 +71,11 @@ expected<void> batching_engine::submit(generate_spec spec) {
   j.top_logprobs = spec.top_logprobs;
   j.ignore_end = spec.ignore_end;
   j.prefill_here = spec.prefill_here;
-  // Grammars and replays are made here, by the thread that submits, so that they never hold up a step.
-  const std::span<const token_id> banned = spec.ignore_end ? std::span<const token_id>(info().end_tokens) : std::span<const token_id>();
+  // Grammars and replays are made here, by the thread that submits, so that they never hold up a
+  // step.
+  const std::span<const token_id> banned = spec.ignore_end
+                                               ? std::span<const token_id>(info().end_tokens)
+                                               : std::span<const token_id>();
   for (std::uint16_t index = 0; index < spec.choices; ++index) {
     choice_run c(index, sampler(spec.how, index, banned));
     auto limits = text_->make_constraint(spec.plan);
@@ -69,7 +89,8 @@ expected<void> batching_engine::submit(generate_spec spec) {
   return ok;
 }
 
-/// Brings a choice to where an earlier attempt left it. Nothing is given out again: what replayed ids added to the client's answer came with them.
+/// Brings a choice to where an earlier attempt left it. Nothing is given out again: what replayed
+/// ids added to the client's answer came with them.
 void batching_engine::replay(const job& j, choice_run& c, const resumed_choice& earlier) const {
   c.done = earlier.done;
   c.client_bytes = earlier.emitted_bytes;
@@ -92,7 +113,8 @@ void batching_engine::replay(const job& j, choice_run& c, const resumed_choice& 
     }
   }
   c.owed = std::move(owed.text);
-  if (c.replayed_end == finish::none && c.ids.size() >= j.max_tokens) c.replayed_end = finish::length;
+  if (c.replayed_end == finish::none && c.ids.size() >= j.max_tokens)
+    c.replayed_end = finish::length;
 }
 
 void batching_engine::apply(submit_command& c) {
@@ -113,7 +135,8 @@ void batching_engine::apply(grant_command& c) {
   if (j == nullptr || j->generate || j->deliver_from) return;
   j->deliver_from = std::min(c.from, j->base_size());
   j->delivered = *j->deliver_from;
-  const auto aside = std::find_if(aside_.begin(), aside_.end(), [&](const auto& other) { return other.get() == j; });
+  const auto aside = std::find_if(aside_.begin(), aside_.end(),
+                                  [&](const auto& other) { return other.get() == j; });
   if (aside == aside_.end()) return;
   insert_by_rank(waiting_, std::move(*aside));
   aside_.erase(aside);
@@ -134,7 +157,8 @@ job* batching_engine::find(job_id id) {
 }
 
 void batching_engine::insert_by_rank(job_list& list, std::unique_ptr<job> j) {
-  const auto place = std::find_if(list.begin(), list.end(), [&](const auto& other) { return j->outranks(*other); });
+  const auto place = std::find_if(list.begin(), list.end(),
+                                  [&](const auto& other) { return j->outranks(*other); });
   list.insert(place, std::move(j));
 }
 

@@ -35,11 +35,16 @@ std::uint64_t mix(std::uint64_t x) {  // the finaliser of SplitMix64 (Steele, Le
   return x ^ (x >> 31U);
 }
 
-std::uint64_t extend_hash(std::uint64_t before, token_id token) { return mix(before ^ mix(static_cast<std::uint32_t>(token))); }
+std::uint64_t extend_hash(std::uint64_t before, token_id token) {
+  return mix(before ^ mix(static_cast<std::uint32_t>(token)));
+}
 
-std::size_t encoded_bytes(std::size_t tokens, std::uint32_t bytes_per_token) { return sizeof(header) + tokens * bytes_per_token; }
+std::size_t encoded_bytes(std::size_t tokens, std::uint32_t bytes_per_token) {
+  return sizeof(header) + tokens * bytes_per_token;
+}
 
-void encode(std::span<const token_kv> tokens, position begin, std::uint64_t layout, std::uint32_t bytes_per_token, std::span<std::byte> out) {
+void encode(std::span<const token_kv> tokens, position begin, std::uint64_t layout,
+            std::uint32_t bytes_per_token, std::span<std::byte> out) {
   header h;
   h.layout = layout;
   h.begin = begin;
@@ -48,20 +53,25 @@ void encode(std::span<const token_kv> tokens, position begin, std::uint64_t layo
   auto* at = out.data() + sizeof(h);
   for (const auto& token : tokens) {
     std::memcpy(at, &token, sizeof(token));
-    each_filler(token, bytes_per_token - sizeof(token), [&](std::size_t offset, std::size_t n, std::uint64_t word) {
-      std::memcpy(at + sizeof(token) + offset, &word, n);
-      return true;
-    });
+    each_filler(token, bytes_per_token - sizeof(token),
+                [&](std::size_t offset, std::size_t n, std::uint64_t word) {
+                  std::memcpy(at + sizeof(token) + offset, &word, n);
+                  return true;
+                });
     at += bytes_per_token;
   }
 }
 
-expected<std::vector<token_kv>> decode(std::span<const std::byte> in, position begin, position end, std::uint64_t layout, std::uint32_t bytes_per_token) {
+expected<std::vector<token_kv>> decode(std::span<const std::byte> in, position begin, position end,
+                                       std::uint64_t layout, std::uint32_t bytes_per_token) {
   const auto refuse = [&](const char* what) {
-    return error{"kv_import_failed", fmt::format("KV for positions {} to {} was refused: {}", begin, end, what), {}};
+    return error{"kv_import_failed",
+                 fmt::format("KV for positions {} to {} was refused: {}", begin, end, what),
+                 {}};
   };
   header h;
-  if (begin >= end || in.size() != encoded_bytes(end - begin, bytes_per_token)) return refuse("its size does not fit the range");
+  if (begin >= end || in.size() != encoded_bytes(end - begin, bytes_per_token))
+    return refuse("its size does not fit the range");
   const auto expected_magic = h.magic;
   std::memcpy(&h, in.data(), sizeof(h));
   if (h.magic != expected_magic) return refuse("it is not KV of a simulated engine");
@@ -72,9 +82,13 @@ expected<std::vector<token_kv>> decode(std::span<const std::byte> in, position b
   for (std::size_t i = 0; i < tokens.size(); ++i, at += bytes_per_token) {
     auto& token = tokens[i];
     std::memcpy(&token, at, sizeof(token));
-    if (i > 0 && token.before != tokens[i - 1].hash) return refuse("its tokens do not follow one another");
+    if (i > 0 && token.before != tokens[i - 1].hash)
+      return refuse("its tokens do not follow one another");
     const bool intact = each_filler(token, bytes_per_token - sizeof(token),
-                                    [&](std::size_t offset, std::size_t n, std::uint64_t word) { return std::memcmp(at + sizeof(token) + offset, &word, n) == 0; });
+                                    [&](std::size_t offset, std::size_t n, std::uint64_t word) {
+                                      return std::memcmp(at + sizeof(token) + offset, &word, n) ==
+                                             0;
+                                    });
     if (!intact) return refuse("its bytes are damaged");
   }
   return tokens;

@@ -20,14 +20,18 @@ using simulated::mix;
 using simulated::token_kv;
 
 // By frequency in English, so that answers look like text and compress like it.
-constexpr std::string_view letters = "eeeeeeeeeeeettttttttaaaaaaaaooooooooiiiiiiinnnnnnnsssssshhhhhhrrrrrrddddlllluuucccmmmwwffggyyppbvk                  ";
+constexpr std::string_view letters = "eeeeeeeeeeeettttttttaaaaaaaaooooooooiiiiiiinnnnnnnsssssshhhhh"
+                                     "hrrrrrrddddlllluuucccmmmwwffggyyppbvk                  ";
 
-// Logits: the chosen token far above the other readable ones, those above the rest, so that sampling at temperature 1 mostly follows the greedy answer.
+// Logits: the chosen token far above the other readable ones, those above the rest, so that
+// sampling at temperature 1 mostly follows the greedy answer.
 constexpr float favourite_logit = 8;
 constexpr float readable_spread = 4;
 constexpr float other_logit = -12;
 
-float noise(std::uint64_t hash, std::uint64_t id) { return static_cast<float>(mix(hash ^ (id * 0x9E3779B97F4A7C15ULL)) >> 40U) * 0x1.0p-24F; }
+float noise(std::uint64_t hash, std::uint64_t id) {
+  return static_cast<float>(mix(hash ^ (id * 0x9E3779B97F4A7C15ULL)) >> 40U) * 0x1.0p-24F;
+}
 
 }  // namespace
 
@@ -37,15 +41,24 @@ expected<simulated_fault> parse_fault(const std::string& name) {
   if (name == "hang") return simulated_fault::hang;
   if (name == "crash") return simulated_fault::crash;
   if (name == "garbage") return simulated_fault::garbage;
-  return error{"unknown_fault", fmt::format("\"{}\" is no fault of a simulated engine; there are slow, hang, crash and garbage", name), {}};
+  return error{
+      "unknown_fault",
+      fmt::format(
+          "\"{}\" is no fault of a simulated engine; there are slow, hang, crash and garbage",
+          name),
+      {}};
 }
 
-simulated_runner::simulated_runner(simulated_options options) : options_(std::move(options)), cells_(options_.cells), sequences_(static_cast<std::size_t>(options_.slots)) {
-  options_.kv_bytes_per_token = std::max(options_.kv_bytes_per_token, simulated::token_kv_bytes_min);
+simulated_runner::simulated_runner(simulated_options options)
+    : options_(std::move(options)), cells_(options_.cells),
+      sequences_(static_cast<std::size_t>(options_.slots)) {
+  options_.kv_bytes_per_token = std::max(options_.kv_bytes_per_token,
+                                         simulated::token_kv_bytes_min);
   if (options_.output_tokens.empty())
     for (const char c : letters) options_.output_tokens.push_back(static_cast<unsigned char>(c));
   if (!options_.now) options_.now = [] { return std::chrono::steady_clock::now(); };
-  if (!options_.sleep) options_.sleep = [](std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); };
+  if (!options_.sleep)
+    options_.sleep = [](std::chrono::nanoseconds time) { std::this_thread::sleep_for(time); };
   if (!options_.crash) options_.crash = [] { std::abort(); };
   for (auto c = options_.cells; c > 0; --c) free_.push_back(c - 1);
   info_.name = options_.model;
@@ -53,7 +66,8 @@ simulated_runner::simulated_runner(simulated_options options) : options_(std::mo
   info_.vocabulary = options_.vocabulary;
   info_.kv_bytes_per_token = options_.kv_bytes_per_token;
   info_.kv_layout = options_.kv_bytes_per_token;
-  for (const char c : options_.model) info_.kv_layout = mix(info_.kv_layout ^ static_cast<unsigned char>(c));
+  for (const char c : options_.model)
+    info_.kv_layout = mix(info_.kv_layout ^ static_cast<unsigned char>(c));
   info_.end_tokens = options_.end_tokens;
 }
 
@@ -64,14 +78,17 @@ forward_status simulated_runner::forward(std::span<const batch_token> batch) {
   last_error_.clear();
   if (batch.size() > free_.size()) return forward_status::no_cells;
   const auto fault = next_fault();
-  const auto decoding = static_cast<double>(std::count_if(batch.begin(), batch.end(), [](const batch_token& t) { return t.want_logits; }));
+  const auto decoding = static_cast<double>(std::count_if(
+      batch.begin(), batch.end(), [](const batch_token& t) { return t.want_logits; }));
   double us = decoding > 0 ? options_.decode_step_us + options_.decode_us_per_stream * decoding : 0;
-  if (options_.prefill_tokens_per_second > 0) us += 1e6 * (static_cast<double>(batch.size()) - decoding) / options_.prefill_tokens_per_second;
+  if (options_.prefill_tokens_per_second > 0)
+    us += 1e6 * (static_cast<double>(batch.size()) - decoding) / options_.prefill_tokens_per_second;
   if (fault == simulated_fault::slow) us *= options_.slow_factor;
   if (fault == simulated_fault::crash) options_.crash();
   while (fault == simulated_fault::hang) options_.sleep(simulated_options::slice_max);
   garbage_ = fault == simulated_fault::garbage;
-  if (!spend(std::chrono::nanoseconds(static_cast<std::int64_t>(us * 1e3)))) return forward_status::aborted;
+  if (!spend(std::chrono::nanoseconds(static_cast<std::int64_t>(us * 1e3))))
+    return forward_status::aborted;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     if (store(batch[i])) continue;
     for (const auto& t : batch.first(i)) kv_remove(t.slot, t.pos, t.pos + 1);
@@ -89,7 +106,8 @@ bool simulated_runner::store(const batch_token& t) {
     return false;
   }
   if (!verify(s, t.pos)) {
-    last_error_ = fmt::format("the KV before position {} of slot {} is missing or of another prefix", t.pos, t.slot);
+    last_error_ = fmt::format(
+        "the KV before position {} of slot {} is missing or of another prefix", t.pos, t.slot);
     return false;
   }
   const auto before = t.pos == 0 ? 0 : cells_[s.cells[t.pos - 1]].hash;
@@ -114,7 +132,8 @@ bool simulated_runner::verify(sequence& s, position end) {
 bool simulated_runner::spend(std::chrono::nanoseconds time) {
   ticks_.fetch_add(1, std::memory_order_relaxed);
   // Towards a point in time, so that what a sleep takes too long doesn't add up.
-  const auto end = time.count() > 0 ? options_.now() + time : std::chrono::steady_clock::time_point{};
+  const auto end = time.count() > 0 ? options_.now() + time
+                                    : std::chrono::steady_clock::time_point{};
   while (time.count() > 0) {
     if (abort_.exchange(false)) return false;
     options_.sleep(std::min<std::chrono::nanoseconds>(time, simulated_options::slice_max));
@@ -126,26 +145,39 @@ bool simulated_runner::spend(std::chrono::nanoseconds time) {
 
 simulated_fault simulated_runner::next_fault() {
   ++passes_;
-  if (options_.fault == simulated_fault::none || options_.fault_probability_per_step <= 0) return simulated_fault::none;
-  const auto random = philox4x32({static_cast<std::uint32_t>(passes_), static_cast<std::uint32_t>(passes_ >> 32U), 0, 1},
-                                 {static_cast<std::uint32_t>(options_.seed), static_cast<std::uint32_t>(options_.seed >> 32U)});
-  return unit_interval(random[0], random[1]) < options_.fault_probability_per_step ? options_.fault : simulated_fault::none;
+  if (options_.fault == simulated_fault::none || options_.fault_probability_per_step <= 0)
+    return simulated_fault::none;
+  const auto random = philox4x32(
+      {static_cast<std::uint32_t>(passes_), static_cast<std::uint32_t>(passes_ >> 32U), 0, 1},
+      {static_cast<std::uint32_t>(options_.seed),
+       static_cast<std::uint32_t>(options_.seed >> 32U)});
+  return unit_interval(random[0], random[1]) < options_.fault_probability_per_step
+             ? options_.fault
+             : simulated_fault::none;
 }
 
 token_id simulated_runner::token_after(std::uint64_t hash) const {
   const auto random = mix(hash ^ 0x746F6B656EULL);
-  if (options_.mean_answer_tokens > 0 && !options_.end_tokens.empty() && mix(random) % options_.mean_answer_tokens == 0) return options_.end_tokens.front();
+  if (options_.mean_answer_tokens > 0 && !options_.end_tokens.empty() &&
+      mix(random) % options_.mean_answer_tokens == 0)
+    return options_.end_tokens.front();
   return options_.output_tokens[random % options_.output_tokens.size()];
 }
 
-token_id simulated_runner::shortcut_token(std::size_t batch_index) { return garbage_ ? -1 : token_after(batch_hashes_[batch_index]); }
+token_id simulated_runner::shortcut_token(std::size_t batch_index) {
+  return garbage_ ? -1 : token_after(batch_hashes_[batch_index]);
+}
 
 std::span<const float> simulated_runner::logits(std::size_t batch_index) {
   const auto hash = batch_hashes_[batch_index];
   logits_.resize(options_.vocabulary);
-  for (std::size_t id = 0; id < logits_.size(); ++id) logits_[id] = garbage_ ? std::numeric_limits<float>::quiet_NaN() : other_logit + noise(hash, id);
+  for (std::size_t id = 0; id < logits_.size(); ++id)
+    logits_[id] = garbage_ ? std::numeric_limits<float>::quiet_NaN()
+                           : other_logit + noise(hash, id);
   if (!garbage_) {
-    for (const auto id : options_.output_tokens) logits_[static_cast<std::size_t>(id)] = readable_spread * noise(hash, static_cast<std::uint64_t>(id));
+    for (const auto id : options_.output_tokens)
+      logits_[static_cast<std::size_t>(id)] = readable_spread *
+                                              noise(hash, static_cast<std::uint64_t>(id));
     logits_[static_cast<std::size_t>(token_after(hash))] = favourite_logit;
   }
   return logits_;
@@ -187,12 +219,20 @@ void simulated_runner::kv_remove(slot_id slot, position begin, position end) {
   s.verified = std::min(s.verified, begin);
 }
 
-std::size_t simulated_runner::kv_export_bytes(position tokens) const { return simulated::encoded_bytes(tokens, options_.kv_bytes_per_token); }
+std::size_t simulated_runner::kv_export_bytes(position tokens) const {
+  return simulated::encoded_bytes(tokens, options_.kv_bytes_per_token);
+}
 
-expected<std::size_t> simulated_runner::kv_export(slot_id slot, position begin, position end, std::span<std::byte> out) {
+expected<std::size_t> simulated_runner::kv_export(slot_id slot, position begin, position end,
+                                                  std::span<std::byte> out) {
   const auto& s = sequences_[static_cast<std::size_t>(slot)];
-  const auto refuse = [&](const char* what) { return error{"kv_export_failed", fmt::format("KV of positions {} to {} cannot be exported: {}", begin, end, what), {}}; };
-  if (begin >= end || out.size() < kv_export_bytes(end - begin)) return refuse("the buffer is too small for the range");
+  const auto refuse = [&](const char* what) {
+    return error{"kv_export_failed",
+                 fmt::format("KV of positions {} to {} cannot be exported: {}", begin, end, what),
+                 {}};
+  };
+  if (begin >= end || out.size() < kv_export_bytes(end - begin))
+    return refuse("the buffer is too small for the range");
   if (end > s.cells.size()) return refuse("not all of it is there");
   std::vector<token_kv> tokens;
   for (auto p = begin; p < end; ++p) {
@@ -204,16 +244,22 @@ expected<std::size_t> simulated_runner::kv_export(slot_id slot, position begin, 
   return size;
 }
 
-expected<void> simulated_runner::kv_import(slot_id slot, position begin, position end, std::span<const std::byte> in) {
+expected<void> simulated_runner::kv_import(slot_id slot, position begin, position end,
+                                           std::span<const std::byte> in) {
   auto tokens = simulated::decode(in, begin, end, info_.kv_layout, options_.kv_bytes_per_token);
   if (!tokens) return tokens.error();
   auto& s = sequences_[static_cast<std::size_t>(slot)];
-  const auto refuse = [&](const char* what) { return error{"kv_import_failed", fmt::format("KV for positions {} to {} was refused: {}", begin, end, what), {}}; };
+  const auto refuse = [&](const char* what) {
+    return error{"kv_import_failed",
+                 fmt::format("KV for positions {} to {} was refused: {}", begin, end, what),
+                 {}};
+  };
   if (free_.size() < tokens->size()) return refuse("there are too few free cells");
   for (auto p = begin; p < std::min(end, static_cast<position>(s.cells.size())); ++p)
     if (s.cells[p] != none) return refuse("some of it is there already");
   if (s.cells.size() < end) s.cells.resize(end, none);
-  for (std::size_t i = 0; i < tokens->size(); ++i) s.cells[begin + i] = take_cell((*tokens)[i].before, (*tokens)[i].hash);
+  for (std::size_t i = 0; i < tokens->size(); ++i)
+    s.cells[begin + i] = take_cell((*tokens)[i].before, (*tokens)[i].hash);
   s.verified = std::min(s.verified, begin);
   return ok;
 }
@@ -223,9 +269,11 @@ runner_truth simulated_runner::truth() {
   out.used_cells = static_cast<std::uint32_t>(cells_.size() - free_.size());
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     const auto& cells = sequences_[i].cells;
-    const auto first = std::find_if(cells.begin(), cells.end(), [](cell_index c) { return c != none; });
+    const auto first = std::find_if(cells.begin(), cells.end(),
+                                    [](cell_index c) { return c != none; });
     if (first == cells.end()) continue;
-    out.slots.push_back({static_cast<slot_id>(i), first - cells.begin(), static_cast<std::int64_t>(cells.size()) - 1});
+    out.slots.push_back({static_cast<slot_id>(i), first - cells.begin(),
+                         static_cast<std::int64_t>(cells.size()) - 1});
   }
   return out;
 }
@@ -235,8 +283,11 @@ std::vector<token_id> readable_tokens(const text::text_model& model) {
   for (std::uint32_t id = 0; id < model.vocabulary() && out.size() < answer_vocabulary_max; ++id) {
     const auto token = static_cast<token_id>(id);
     const auto piece = model.piece(token);
-    const bool printable = std::none_of(piece.begin(), piece.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F || c == '<' || c == '>'; });
-    if (!piece.empty() && printable && text::is_valid_utf8(piece) && !model.is_end(token)) out.push_back(token);
+    const bool printable = std::none_of(piece.begin(), piece.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20 || c == 0x7F || c == '<' || c == '>';
+    });
+    if (!piece.empty() && printable && text::is_valid_utf8(piece) && !model.is_end(token))
+      out.push_back(token);
   }
   return out;
 }

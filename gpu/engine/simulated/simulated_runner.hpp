@@ -29,30 +29,34 @@ struct simulated_options {
   slot_id slots = 64;
   std::uint32_t cells = 16384;
   std::uint32_t vocabulary = 260;
-  std::vector<token_id> output_tokens;       ///< what answers consist of; empty: lower-case letters and spaces as bytes
+  std::vector<token_id>
+      output_tokens;  ///< what answers consist of; empty: lower-case letters and spaces as bytes
   std::vector<token_id> end_tokens;
-  std::uint32_t mean_answer_tokens = 0;      ///< an end token comes after so many on average; 0: never
-  std::uint32_t kv_bytes_per_token = 64;     ///< at least 16
+  std::uint32_t mean_answer_tokens = 0;   ///< an end token comes after so many on average; 0: never
+  std::uint32_t kv_bytes_per_token = 64;  ///< at least 16
 
-  double prefill_tokens_per_second = 0;      ///< 0: no time at all
-  double decode_step_us = 0;                 ///< of a pass that has any decode token
+  double prefill_tokens_per_second = 0;  ///< 0: no time at all
+  double decode_step_us = 0;             ///< of a pass that has any decode token
   double decode_us_per_stream = 0;
 
   simulated_fault fault = simulated_fault::none;
   double fault_probability_per_step = 0;
   double slow_factor = 10;
-  std::uint64_t seed = 1;                    ///< of the faults; answers depend on the prefix only
+  std::uint64_t seed = 1;  ///< of the faults; answers depend on the prefix only
 
-  /// The outside world. `sleep` gets slices of at most `slice_max`, between which aborts are heard and progress is shown.
-  std::function<std::chrono::steady_clock::time_point()> now;  ///< empty: std::chrono::steady_clock::now
-  std::function<void(std::chrono::nanoseconds)> sleep;   ///< empty: std::this_thread::sleep_for
-  std::function<void()> crash;                           ///< empty: std::abort
+  /// The outside world. `sleep` gets slices of at most `slice_max`, between which aborts are heard
+  /// and progress is shown.
+  std::function<std::chrono::steady_clock::time_point()>
+      now;                                              ///< empty: std::chrono::steady_clock::now
+  std::function<void(std::chrono::nanoseconds)> sleep;  ///< empty: std::this_thread::sleep_for
+  std::function<void()> crash;                          ///< empty: std::abort
 
   static constexpr std::chrono::microseconds slice_max{1'000};
 };
 
-/// A model made of arithmetic. The next token is a function of the tokens before it, and so is every byte of KV: wrong or missing KV is noticed by the next pass (which then
-/// fails) and by imports. It keeps its own books of cells, independent of the engine's ledger.
+/// A model made of arithmetic. The next token is a function of the tokens before it, and so is
+/// every byte of KV: wrong or missing KV is noticed by the next pass (which then fails) and by
+/// imports. It keeps its own books of cells, independent of the engine's ledger.
 class simulated_runner final : public model_runner {
  public:
   explicit simulated_runner(simulated_options options);
@@ -68,8 +72,10 @@ class simulated_runner final : public model_runner {
   void kv_copy(slot_id from, slot_id to, position begin, position end) override;
   void kv_remove(slot_id slot, position begin, position end) override;
   std::size_t kv_export_bytes(position tokens) const override;
-  expected<std::size_t> kv_export(slot_id slot, position begin, position end, std::span<std::byte> out) override;
-  expected<void> kv_import(slot_id slot, position begin, position end, std::span<const std::byte> in) override;
+  expected<std::size_t> kv_export(slot_id slot, position begin, position end,
+                                  std::span<std::byte> out) override;
+  expected<void> kv_import(slot_id slot, position begin, position end,
+                           std::span<const std::byte> in) override;
 
   runner_truth truth() override;
   std::uint64_t ticks() const override { return ticks_.load(std::memory_order_relaxed); }
@@ -88,7 +94,7 @@ class simulated_runner final : public model_runner {
   static constexpr cell_index none = UINT32_MAX;
   struct sequence {
     std::vector<cell_index> cells;
-    position verified = 0;     ///< [0, verified) is known to be one chain of hashes
+    position verified = 0;  ///< [0, verified) is known to be one chain of hashes
   };
 
   bool store(const batch_token& token);
@@ -113,7 +119,8 @@ class simulated_runner final : public model_runner {
   std::atomic<bool> abort_{false};
 };
 
-/// Tokens of a text model that make readable answers: printable, whole UTF-8, no end tokens. At most `answer_vocabulary_max`.
+/// Tokens of a text model that make readable answers: printable, whole UTF-8, no end tokens. At
+/// most `answer_vocabulary_max`.
 std::vector<token_id> readable_tokens(const text::text_model& model);
 inline constexpr std::size_t answer_vocabulary_max = 4096;
 

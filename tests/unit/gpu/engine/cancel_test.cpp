@@ -93,7 +93,8 @@ TEST_CASE("cancel: a prefill job before and after its grant, with and without bu
   expect_gone(r, 1);
 }
 
-TEST_CASE("cancel: a decode job that waits for imports, with some of them in; later pieces are dropped") {
+TEST_CASE(
+    "cancel: a decode job that waits for imports, with some of them in; later pieces are dropped") {
   engine_options small;
   small.piece_bytes_max = 5000;
   rig p({}, {}, small);
@@ -116,7 +117,8 @@ TEST_CASE("cancel: a decode job that waits for imports, with some of them in; la
   CHECK(p.events.buffers_free == before + 2);  // both buffers went back
 }
 
-TEST_CASE("cancel: interrupts a pass that is mostly the cancelled job's, and the others lose nothing") {
+TEST_CASE(
+    "cancel: interrupts a pass that is mostly the cancelled job's, and the others lose nothing") {
   fake_time time;
   rig r({}, time.model());
   REQUIRE(r.machine->submit(generate(1, prompt_of(40, 1), 30)));

@@ -27,7 +27,8 @@ TEST_CASE("composition: more decoding sequences than fit take turns") {
   for (std::size_t i = 0; i < 7; ++i) CHECK(turns[i] == 3);
 }
 
-TEST_CASE("composition: never above the budget, never more than is wanted, never nothing while there is work") {
+TEST_CASE("composition: never above the budget, never more than is wanted, never nothing while "
+          "there is work") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);

@@ -15,7 +15,9 @@ namespace troupe::engine::test {
 
 class heap_buffer final : public piece_buffer {
  public:
-  heap_buffer(std::size_t size, std::shared_ptr<int> free) : bytes_(size), free_(std::move(free)) { --*free_; }
+  heap_buffer(std::size_t size, std::shared_ptr<int> free) : bytes_(size), free_(std::move(free)) {
+    --*free_;
+  }
   ~heap_buffer() override { ++*free_; }
   std::span<std::byte> bytes() override { return bytes_; }
 
@@ -36,7 +38,8 @@ struct received {
 /// Records everything, and checks what must hold in any order of events.
 class recorder : public event_sink {
  public:
-  std::shared_ptr<int> free_count = std::make_shared<int>(1000);  ///< shared, since buffers may outlive their engine
+  std::shared_ptr<int> free_count = std::make_shared<int>(
+      1000);  ///< shared, since buffers may outlive their engine
   int& buffers_free = *free_count;
   std::map<job_id, std::map<std::uint16_t, received>> answers;
   std::map<job_id, position> import_ready, started, prefill_cached;
@@ -46,7 +49,10 @@ class recorder : public event_sink {
   std::vector<kv_piece> pieces;
   std::multiset<std::uint64_t> prefixes;
 
-  bool ended(job_id id) const { return done.contains(id) || cancelled.contains(id) || failed.contains(id) || prefill_done.contains(id); }
+  bool ended(job_id id) const {
+    return done.contains(id) || cancelled.contains(id) || failed.contains(id) ||
+           prefill_done.contains(id);
+  }
 
   void on_import_ready(job_id job, position keep) override {
     REQUIRE_FALSE(ended(job));
@@ -60,7 +66,8 @@ class recorder : public event_sink {
     REQUIRE_FALSE(ended(piece.job));
     pieces.push_back(std::move(piece));
   }
-  void on_prefill_done(job_id job, position cached, std::chrono::microseconds, std::chrono::microseconds) override {
+  void on_prefill_done(job_id job, position cached, std::chrono::microseconds,
+                       std::chrono::microseconds) override {
     REQUIRE_FALSE(ended(job));
     prefill_done.insert(job);
     prefill_cached[job] = cached;
@@ -99,7 +106,8 @@ class recorder : public event_sink {
     REQUIRE_FALSE(ended(job));
     cancelled.insert(job);
   }
-  void on_prefixes(std::span<const std::uint64_t> added, std::span<const std::uint64_t> dropped) override {
+  void on_prefixes(std::span<const std::uint64_t> added,
+                   std::span<const std::uint64_t> dropped) override {
     for (const auto hash : added) {
       REQUIRE_FALSE(prefixes.contains(hash));
       prefixes.insert(hash);
@@ -110,9 +118,11 @@ class recorder : public event_sink {
   std::map<std::pair<job_id, std::uint16_t>, std::vector<std::uint32_t>> emitted;
 };
 
-/// An engine over the simulated model and the byte text model, whose books are audited after each step.
+/// An engine over the simulated model and the byte text model, whose books are audited after each
+/// step.
 struct rig {
-  explicit rig(batching_limits limits = {}, simulated_options simulated = {}, engine_options options = {}) {
+  explicit rig(batching_limits limits = {}, simulated_options simulated = {},
+               engine_options options = {}) {
     simulated.cells = std::max(simulated.cells, limits.kv_tokens);
     if (simulated.end_tokens.empty()) simulated.end_tokens = {258, 259};
     auto made = std::make_unique<simulated_runner>(std::move(simulated));
@@ -146,7 +156,8 @@ struct rig {
 
 inline std::vector<token_id> prompt_of(std::size_t tokens, unsigned salt = 0) {
   std::vector<token_id> out;
-  for (std::size_t i = 0; i < tokens; ++i) out.push_back(static_cast<token_id>('a' + (i * 7 + i / 26 + salt) % 26));
+  for (std::size_t i = 0; i < tokens; ++i)
+    out.push_back(static_cast<token_id>('a' + (i * 7 + i / 26 + salt) % 26));
   return out;
 }
 
@@ -184,7 +195,9 @@ inline void hand_over(rig& p, rig& d, job_id id, int rounds_max = 10'000) {
   d.run();
 }
 
-inline std::vector<token_id> ids_of(const rig& r, job_id id, std::uint16_t choice = 0) { return r.events.answers.at(id).at(choice).ids; }
+inline std::vector<token_id> ids_of(const rig& r, job_id id, std::uint16_t choice = 0) {
+  return r.events.answers.at(id).at(choice).ids;
+}
 
 /// What the model answers, computed on its own.
 inline std::vector<token_id> reference(std::vector<token_id> prompt, std::uint32_t max_tokens) {

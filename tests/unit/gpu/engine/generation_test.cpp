@@ -37,7 +37,8 @@ TEST_CASE("engine: a prompt of a single token works in every way") {
   CHECK(p.events.prefill_done.contains(3));
 }
 
-TEST_CASE("engine: chunks alone begin at multiples of step_tokens, and the last prompt token is a step of its own") {
+TEST_CASE("engine: chunks alone begin at multiples of step_tokens, and the last prompt token is a "
+          "step of its own") {
   batching_limits limits;
   limits.step_tokens = 100;
   rig r(limits);
@@ -124,7 +125,8 @@ TEST_CASE("engine: KV of another prompt never yields an answer") {
   REQUIRE(p.machine->submit(prefill(1, prompt_of(300, 2))));
   REQUIRE(d.machine->submit(spec));
   hand_over(p, d, 1);
-  // The simulated model cannot know the right prompt; but a part of another one does not fit to what is here.
+  // The simulated model cannot know the right prompt; but a part of another one does not fit to
+  // what is here.
   rig q;
   auto turn = prompt_of(300, 2);
   REQUIRE(d.machine->submit(generate(2, prompt_of(100, 1), 1)));
@@ -152,7 +154,8 @@ TEST_CASE("engine: what can never fit is refused at once, and so is nonsense") {
 
 TEST_CASE("engine: the submit queue has an end, and a job that leaves it makes room") {
   rig r;
-  for (job_id id = 0; id < submit_queue_jobs_max; ++id) REQUIRE(r.machine->submit(generate(id, prompt_of(5), 1)));
+  for (job_id id = 0; id < submit_queue_jobs_max; ++id)
+    REQUIRE(r.machine->submit(generate(id, prompt_of(5), 1)));
   CHECK(r.machine->submit(generate(5000, prompt_of(5), 1)).error().code == "queue_full");
   CHECK(r.machine->gauges().queued == submit_queue_jobs_max);
   r.machine->cancel(3);

@@ -29,10 +29,12 @@ TEST_CASE("pressure: KV for 4 requests, 16 that outgrow their prediction, all fi
   constexpr std::uint32_t answer = 700;  // predicted: 256
   const auto kv = 4 * (100 + answer);
   rig r(room_for(kv), cells(kv));
-  for (job_id id = 0; id < 16; ++id) REQUIRE(r.machine->submit(generate(id, prompt_of(100, static_cast<unsigned>(id)), answer)));
+  for (job_id id = 0; id < 16; ++id)
+    REQUIRE(r.machine->submit(generate(id, prompt_of(100, static_cast<unsigned>(id)), answer)));
   r.run();
   CHECK(r.events.done.size() == 16);
-  for (job_id id = 0; id < 16; ++id) CHECK(ids_of(r, id) == reference(prompt_of(100, static_cast<unsigned>(id)), answer));
+  for (job_id id = 0; id < 16; ++id)
+    CHECK(ids_of(r, id) == reference(prompt_of(100, static_cast<unsigned>(id)), answer));
   CHECK(r.machine->gauges().kv_referenced == 0);
 }
 
@@ -48,7 +50,8 @@ TEST_CASE("pressure: the same when the prompts came from elsewhere and may not b
     REQUIRE(d.machine->submit(spec));
   }
   std::set<job_id> granted;
-  for (int round = 0; round < 100'000 && d.events.done.size() + d.events.failed.size() < 16; ++round) {
+  for (int round = 0; round < 100'000 && d.events.done.size() + d.events.failed.size() < 16;
+       ++round) {
     p.step();
     d.step();
     for (const auto& [id, keep] : d.events.import_ready)
@@ -58,10 +61,12 @@ TEST_CASE("pressure: the same when the prompts came from elsewhere and may not b
   }
   for (const auto& [id, failure] : d.events.failed) FAIL_CHECK(id << ": " << failure.why.code);
   CHECK(d.events.done.size() == 16);
-  for (const auto id : d.events.done) CHECK(ids_of(d, id) == reference(prompt_of(100, static_cast<unsigned>(id)), answer));
+  for (const auto id : d.events.done)
+    CHECK(ids_of(d, id) == reference(prompt_of(100, static_cast<unsigned>(id)), answer));
 }
 
-TEST_CASE("pressure: without memory to park in, a job from elsewhere fails retryably and says why") {
+TEST_CASE(
+    "pressure: without memory to park in, a job from elsewhere fails retryably and says why") {
   engine_options nowhere;
   nowhere.parked_kv_bytes_max = 0;
   rig p;
@@ -134,8 +139,10 @@ TEST_CASE("pressure: higher priority takes room from lower, and both finish") {
   CHECK(ids_of(r, 1) == reference(prompt_of(100, 1), 600));
 }
 
-TEST_CASE("pressure: prefill jobs that wait for a grant never block those that decode has granted") {
-  // Decode takes them in the opposite order; with one slot each, both would wait for ever if a computed job kept its place.
+TEST_CASE(
+    "pressure: prefill jobs that wait for a grant never block those that decode has granted") {
+  // Decode takes them in the opposite order; with one slot each, both would wait for ever if a
+  // computed job kept its place.
   rig p(room_for(1000, 1), cells(1000));
   rig d(room_for(1000, 1), cells(1000));
   for (job_id id = 1; id <= 3; ++id) {
@@ -154,12 +161,14 @@ TEST_CASE("pressure: prefill jobs that wait for a grant never block those that d
     p.events.pieces.clear();
   }
   REQUIRE(d.events.done.size() == 3);
-  for (job_id id = 1; id <= 3; ++id) CHECK(ids_of(d, id) == reference(prompt_of(300, static_cast<unsigned>(id)), 10));
+  for (job_id id = 1; id <= 3; ++id)
+    CHECK(ids_of(d, id) == reference(prompt_of(300, static_cast<unsigned>(id)), 10));
   p.run();
   CHECK(p.machine->gauges().prefilled == 3 * 299);  // the cache kept what was set aside
 }
 
-TEST_CASE("pressure: random jobs, cancels and sizes; books balance after every step, answers are right") {
+TEST_CASE(
+    "pressure: random jobs, cancels and sizes; books balance after every step, answers are right") {
   const auto seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
@@ -222,7 +231,8 @@ TEST_CASE("pressure: random jobs, cancels and sizes; books balance after every s
         const auto expected = ids_of(alone, id);
         REQUIRE(ids.size() <= expected.size());
         REQUIRE(std::equal(ids.begin(), ids.end(), expected.begin()));
-        if (ids.size() < expected.size()) REQUIRE(spec.tokens.size() + ids.size() > limits.kv_tokens);
+        if (ids.size() < expected.size())
+          REQUIRE(spec.tokens.size() + ids.size() > limits.kv_tokens);
       }
     }
     REQUIRE(r.machine->gauges().kv_referenced == 0);

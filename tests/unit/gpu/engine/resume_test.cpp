@@ -1,4 +1,5 @@
-// Failover: an answer that another engine began goes on without a token or a byte lost, repeated or changed.
+// Failover: an answer that another engine began goes on without a token or a byte lost, repeated or
+// changed.
 
 #include "tests/unit/gpu/engine/engine_fixture.hpp"
 
@@ -20,7 +21,8 @@ class delta_log final : public recorder {
 /// Multi-byte characters, so that tokens end inside them.
 simulated_options with_umlauts() {
   simulated_options o;
-  for (const char c : std::string("abcde ")) o.output_tokens.push_back(static_cast<unsigned char>(c));
+  for (const char c : std::string("abcde "))
+    o.output_tokens.push_back(static_cast<unsigned char>(c));
   for (int i = 0; i < 4; ++i) {
     o.output_tokens.push_back(0xC3);
     o.output_tokens.push_back(0xA4);
@@ -136,7 +138,8 @@ TEST_CASE("resume: what had ended already only gets its end") {
   REQUIRE(r.events.done.contains(1));
   CHECK(r.events.sampled.at(1) == 0);
   CHECK(r.events.answers.at(1).at(0).text.empty());
-  CHECK(r.events.answers.at(1).at(0).why == (earlier.ids[9] == 258 ? finish::stop : finish::length));
+  CHECK(r.events.answers.at(1).at(0).why ==
+        (earlier.ids[9] == 258 ? finish::stop : finish::length));
 }
 
 TEST_CASE("resume: text that the client lacks is given out, text that it has is not") {

@@ -45,16 +45,21 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
   return p;
 }
 
-std::vector<double> frequencies(const sampling& how, const std::vector<float>& logits, text::constraint* limits = nullptr, int draws = 40'000) {
+std::vector<double> frequencies(const sampling& how, const std::vector<float>& logits,
+                                text::constraint* limits = nullptr, int draws = 40'000) {
   sampler s(how, 0, {});
   sampler_scratch scratch;
   std::vector<double> out(logits.size());
-  for (int i = 0; i < draws; ++i) out[static_cast<std::size_t>(*s.choose(logits, static_cast<std::uint32_t>(i), limits, scratch))] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i)
+    out[static_cast<std::size_t>(
+        *s.choose(logits, static_cast<std::uint32_t>(i), limits, scratch))] += 1.0 / draws;
   return out;
 }
 
-/// Pearson's chi-squared against expected probabilities, as a number of standard deviations of its distribution (about normal for these sizes).
-double excess(const std::vector<double>& seen, const std::vector<double>& expected, int draws = 40'000) {
+/// Pearson's chi-squared against expected probabilities, as a number of standard deviations of its
+/// distribution (about normal for these sizes).
+double excess(const std::vector<double>& seen, const std::vector<double>& expected,
+              int draws = 40'000) {
   double chi = 0;
   int freedom = -1;
   for (std::size_t i = 0; i < seen.size(); ++i) {
@@ -81,8 +86,10 @@ sampling with_seed(std::uint64_t seed) {
 TEST_CASE("philox: the known answers of Random123") {
   using c = std::array<std::uint32_t, 4>;
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == c{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-  CHECK(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) == c{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
-  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) == c{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+  CHECK(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==
+        c{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        c{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
   CHECK(unit_interval(0xffffffff, 0xffffffff) < 1.0);
   CHECK(unit_interval(0, 0) == 0.0);
 }
@@ -113,8 +120,10 @@ TEST_CASE("sampler: logits that are no numbers are an error, wherever they stand
         REQUIRE(got.error().code == "garbage_output");
       }
     }
-    CHECK(s.choose(std::vector<float>(10, -inf), 0, nullptr, scratch).error().code == "garbage_output");
-    CHECK(s.choose(std::vector<float>(10, not_a_number), 0, nullptr, scratch).error().code == "garbage_output");
+    CHECK(s.choose(std::vector<float>(10, -inf), 0, nullptr, scratch).error().code ==
+          "garbage_output");
+    CHECK(s.choose(std::vector<float>(10, not_a_number), 0, nullptr, scratch).error().code ==
+          "garbage_output");
   }
 }
 
@@ -128,7 +137,8 @@ TEST_CASE("sampler: the frequencies are the model's probabilities, tempered") {
   how.temperature = 1;
   how.top_p = 0.9999F;  // another path to nearly the same
   const auto cut = frequencies(how, some_logits);
-  for (std::size_t i = 0; i < cut.size(); ++i) CHECK(cut[i] == Approx(softmax(some_logits)[i]).margin(0.012));
+  for (std::size_t i = 0; i < cut.size(); ++i)
+    CHECK(cut[i] == Approx(softmax(some_logits)[i]).margin(0.012));
 }
 
 TEST_CASE("sampler: top_k, top_p and min_p keep exactly what they should") {
@@ -185,7 +195,8 @@ TEST_CASE("sampler: a constraint gives the distribution of masking first") {
   CHECK(excess(frequencies(with_seed(3), some_logits, &allowed), expected) < 4);
 }
 
-TEST_CASE("sampler: a constraint at temperature 0 gets the best of what it allows, and is asked for all only when it must be") {
+TEST_CASE("sampler: a constraint at temperature 0 gets the best of what it allows, and is asked "
+          "for all only when it must be") {
   std::mt19937 random(5);
   std::vector<float> logits(3000);
   for (auto& x : logits) x = static_cast<float>(random() % 1000) / 10;
@@ -209,7 +220,8 @@ TEST_CASE("sampler: a constraint at temperature 0 gets the best of what it allow
   CHECK(favourite.masks == 0);
   only nothing({});
   CHECK(s.choose(logits, 0, &nothing, scratch).error().code == "constraint_dead_end");
-  CHECK(sampler(with_seed(1), 0, {}).choose(logits, 0, &nothing, scratch).error().code == "constraint_dead_end");
+  CHECK(sampler(with_seed(1), 0, {}).choose(logits, 0, &nothing, scratch).error().code ==
+        "constraint_dead_end");
 }
 
 TEST_CASE("sampler: bias, penalties and bans move logits as documented") {
@@ -225,7 +237,8 @@ TEST_CASE("sampler: bias, penalties and bans move logits as documented") {
   const std::vector<token_id> banned{0, 1};
   CHECK(*sampler(how, 0, banned).choose(logits, 0, nullptr, scratch) == 2);
   const std::vector<token_id> all{0, 1, 2};
-  CHECK(sampler(how, 0, all).choose(logits, 0, nullptr, scratch).error().code == "constraint_dead_end");
+  CHECK(sampler(how, 0, all).choose(logits, 0, nullptr, scratch).error().code ==
+        "constraint_dead_end");
 
   how.presence_penalty = 0.6F;
   how.frequency_penalty = 0.3F;
@@ -236,14 +249,15 @@ TEST_CASE("sampler: bias, penalties and bans move logits as documented") {
   CHECK(*s.choose(logits, 1, nullptr, scratch) == 0);  // 3 - 0.9 = 2.1
   s.accept(0);
   CHECK(*s.choose(logits, 2, nullptr, scratch) == 1);  // 3 - 1.2 = 1.8
-  how.presence_penalty = -2;                            // a reward
+  how.presence_penalty = -2;                           // a reward
   how.frequency_penalty = 0;
   sampler r(how, 0, {});
   r.accept(1);
   CHECK(*r.choose(logits, 1, nullptr, scratch) == 1);
 }
 
-TEST_CASE("sampler: the draw for a token depends on seed, choice and index, and on nothing that came before") {
+TEST_CASE("sampler: the draw for a token depends on seed, choice and index, and on nothing that "
+          "came before") {
   std::vector<float> logits(500);
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i % 17) / 5;
   sampler_scratch scratch;
@@ -251,14 +265,23 @@ TEST_CASE("sampler: the draw for a token depends on seed, choice and index, and 
   std::vector<token_id> in_order;
   for (std::uint32_t i = 0; i < 50; ++i) in_order.push_back(*a.choose(logits, i, nullptr, scratch));
   sampler b(with_seed(1), 0, {});
-  for (std::uint32_t i = 50; i > 0; --i) CHECK(*b.choose(logits, i - 1, nullptr, scratch) == in_order[i - 1]);
+  for (std::uint32_t i = 50; i > 0; --i)
+    CHECK(*b.choose(logits, i - 1, nullptr, scratch) == in_order[i - 1]);
   int same_choice = 0;
   int same_seed = 0;
   int same_high_seed = 0;
   for (std::uint32_t i = 0; i < 50; ++i) {
-    same_choice += *sampler(with_seed(1), 1, {}).choose(logits, i, nullptr, scratch) == in_order[i] ? 1 : 0;
-    same_seed += *sampler(with_seed(2), 0, {}).choose(logits, i, nullptr, scratch) == in_order[i] ? 1 : 0;
-    same_high_seed += *sampler(with_seed(1 + (1ULL << 32U)), 0, {}).choose(logits, i, nullptr, scratch) == in_order[i] ? 1 : 0;
+    same_choice += *sampler(with_seed(1), 1, {}).choose(logits, i, nullptr, scratch) == in_order[i]
+                       ? 1
+                       : 0;
+    same_seed += *sampler(with_seed(2), 0, {}).choose(logits, i, nullptr, scratch) == in_order[i]
+                     ? 1
+                     : 0;
+    same_high_seed +=
+        *sampler(with_seed(1 + (1ULL << 32U)), 0, {}).choose(logits, i, nullptr, scratch) ==
+                in_order[i]
+            ? 1
+            : 0;
   }
   CHECK(same_choice < 10);
   CHECK(same_seed < 10);
@@ -319,7 +342,8 @@ TEST_CASE("logit scans: the same as the obvious ways, for all sizes around the w
     std::vector<std::pair<token_id, float>> all;
     for (std::size_t i = 0; i < size; ++i)
       if (logits[i] > -inf) all.emplace_back(static_cast<token_id>(i), logits[i]);
-    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
     const auto count = 1 + random() % 90;
     std::vector<std::pair<token_id, float>> got;
     gather_highest(logits, found.highest, count, got);
@@ -332,7 +356,8 @@ TEST_CASE("logit scans: masses are those of exp, and what is negligible is never
   std::mt19937 random(11);
   for (const float temperature : {0.1F, 1.0F, 3.0F, 1e-30F, 1e30F}) {
     std::vector<float> logits(5000);
-    for (auto& x : logits) x = random() % 9 == 0 ? -inf : static_cast<float>(random() % 60'000) / 1000 - 30;
+    for (auto& x : logits)
+      x = random() % 9 == 0 ? -inf : static_cast<float>(random() % 60'000) / 1000 - 30;
     const auto highest = extent(logits).highest;
     double sum = 0;
     std::set<token_id> heavy;
@@ -345,6 +370,7 @@ TEST_CASE("logit scans: masses are those of exp, and what is negligible is never
     }
     const auto got = mass(logits, highest, temperature);
     CHECK(got == Approx(sum).epsilon(1e-6));
-    for (int i = 0; i <= 200; ++i) REQUIRE(heavy.contains(draw_by_mass(logits, highest, temperature, i / 200.0)));
+    for (int i = 0; i <= 200; ++i)
+      REQUIRE(heavy.contains(draw_by_mass(logits, highest, temperature, i / 200.0)));
   }
 }

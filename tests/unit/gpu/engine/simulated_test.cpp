@@ -58,7 +58,8 @@ TEST_CASE("simulated: faults come by their seed") {
   CHECK(*parse_fault("hang") == simulated_fault::hang);
 }
 
-TEST_CASE("simulated: garbage ends the job retryably, and nothing of it reaches the client or the cache") {
+TEST_CASE("simulated: garbage ends the job retryably, and nothing of it reaches the client or the "
+          "cache") {
   simulated_options o;
   o.fault = simulated_fault::garbage;
   o.fault_probability_per_step = 0.2;

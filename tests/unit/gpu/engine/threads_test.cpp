@@ -21,9 +21,14 @@ class end_counter final : public event_sink {
   std::atomic<int> deltas{0};
 
   void on_import_ready(job_id, position) override {}
-  std::unique_ptr<piece_buffer> acquire_piece_buffer(job_id, std::size_t) override { return nullptr; }
+  std::unique_ptr<piece_buffer> acquire_piece_buffer(job_id, std::size_t) override {
+    return nullptr;
+  }
   void on_piece(kv_piece) override {}
-  void on_prefill_done(job_id, position, std::chrono::microseconds, std::chrono::microseconds) override { finish(); }
+  void on_prefill_done(job_id, position, std::chrono::microseconds,
+                       std::chrono::microseconds) override {
+    finish();
+  }
   void on_adopted(job_id) override {}
   void on_started(job_id, position) override {}
   void on_delta(choice_delta) override { ++deltas; }
@@ -49,14 +54,16 @@ class end_counter final : public event_sink {
 
 }  // namespace
 
-TEST_CASE("threads: jobs and cancels from several threads; each job ends exactly once, and the books balance") {
+TEST_CASE("threads: jobs and cancels from several threads; each job ends exactly once, and the "
+          "books balance") {
   constexpr int threads = 3;
   constexpr int jobs_each = 150;
   simulated_options model;
   model.prefill_tokens_per_second = 3e6;
   model.decode_step_us = 20;
   model.end_tokens = {258, 259};
-  auto machine = make_batching_engine(std::make_unique<simulated_runner>(model), troupe::text::make_byte_text_model(8192), {});
+  auto machine = make_batching_engine(std::make_unique<simulated_runner>(model),
+                                      troupe::text::make_byte_text_model(8192), {});
   end_counter sink;
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> mismatches{0};
@@ -72,8 +79,11 @@ TEST_CASE("threads: jobs and cancels from several threads; each job ends exactly
       std::mt19937 random(static_cast<unsigned>(t));
       for (int i = 0; i < jobs_each; ++i) {
         const auto id = static_cast<job_id>(t * 1000 + i);
-        while (!machine->submit(generate(id, prompt_of(1 + random() % 400, static_cast<unsigned>(t)), 1 + random() % 20))) std::this_thread::sleep_for(1ms);
-        if (random() % 3 == 0) machine->cancel(static_cast<job_id>(t * 1000) + random() % static_cast<unsigned>(i + 1));
+        while (!machine->submit(generate(
+            id, prompt_of(1 + random() % 400, static_cast<unsigned>(t)), 1 + random() % 20)))
+          std::this_thread::sleep_for(1ms);
+        if (random() % 3 == 0)
+          machine->cancel(static_cast<job_id>(t * 1000) + random() % static_cast<unsigned>(i + 1));
         if (random() % 20 == 0) machine->wake();
         (void)machine->gauges();
       }

@@ -1,4 +1,5 @@
-// The ledger against a naive model of llama.cpp's cache: a list of cells, each with its position and the set of sequences it belongs to.
+// The ledger against a naive model of llama.cpp's cache: a list of cells, each with its position
+// and the set of sequences it belongs to.
 
 #include "gpu/kv/kv_pool.hpp"
 
@@ -72,7 +73,8 @@ TEST_CASE("kv pool: random moves; used, referenced and cached cells are those of
           const auto held = memory.positions(s.slot());
           const auto begin = upto(30);
           const auto end = begin + upto(12);
-          const auto any = std::any_of(held.begin(), held.end(), [&](position p) { return p >= begin && p < end; });
+          const auto any = std::any_of(held.begin(), held.end(),
+                                       [&](position p) { return p >= begin && p < end; });
           if (action == 1 && !any && end - begin <= books.free()) {
             memory.compute(s.slot(), begin, end);
             s.extend(begin, end);
@@ -86,8 +88,10 @@ TEST_CASE("kv pool: random moves; used, referenced and cached cells are those of
           } else if (action == 4) {
             auto& other = open[upto(open.size())];
             const auto theirs = memory.positions(other.slot());
-            const bool free = std::none_of(theirs.begin(), theirs.end(), [&](position p) { return p >= begin && p < end; });
-            const auto mine = std::count_if(held.begin(), held.end(), [&](position p) { return p >= begin && p < end; });
+            const bool free = std::none_of(theirs.begin(), theirs.end(),
+                                           [&](position p) { return p >= begin && p < end; });
+            const auto mine = std::count_if(held.begin(), held.end(),
+                                            [&](position p) { return p >= begin && p < end; });
             REQUIRE(s.holds(begin, end) == (mine == end - begin));
             if (&other != &s && free && mine == end - begin) s.share_with(other, begin, end);
           } else if (action == 5) {
@@ -97,9 +101,11 @@ TEST_CASE("kv pool: random moves; used, referenced and cached cells are those of
           const auto now = memory.positions(s.slot());
           REQUIRE(s.end() == (now.empty() ? 0 : *now.rbegin() + 1));
         }
-        const auto by_job = std::count_if(memory.cells.begin(), memory.cells.end(), [&](const auto& c) {
-          return std::any_of(c.slots.begin(), c.slots.end(), [&](slot_id slot) { return who.at(slot) == holder::job; });
-        });
+        const auto by_job = std::count_if(
+            memory.cells.begin(), memory.cells.end(), [&](const auto& c) {
+              return std::any_of(c.slots.begin(), c.slots.end(),
+                                 [&](slot_id slot) { return who.at(slot) == holder::job; });
+            });
         REQUIRE(books.used() == memory.cells.size());
         REQUIRE(books.free() == total - memory.cells.size());
         REQUIRE(books.referenced() == by_job);

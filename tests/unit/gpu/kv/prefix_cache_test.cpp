@@ -63,7 +63,8 @@ TEST_CASE("prefix cache: keeps what was used last, within its limit") {
   CHECK(f.books.used() == 0);
 }
 
-TEST_CASE("prefix cache: a longer sequence replaces its own beginning, and a beginning adds nothing") {
+TEST_CASE(
+    "prefix cache: a longer sequence replaces its own beginning, and a beginning adds nothing") {
   fixture f;
   f.keep({1, 2}, {10});
   f.keep({1, 2, 3}, {10, 11});
@@ -76,7 +77,8 @@ TEST_CASE("prefix cache: a longer sequence replaces its own beginning, and a beg
   CHECK(sorted(f.cache.take_changes().dropped) == hashes{10, 11, 12});
 }
 
-TEST_CASE("prefix cache: hashes are told once while any entry has them, and what came and went in between isn't told") {
+TEST_CASE("prefix cache: hashes are told once while any entry has them, and what came and went in "
+          "between isn't told") {
   fixture f;
   f.keep({1, 1}, {10, 11});
   CHECK(sorted(f.cache.take_changes().added) == hashes{10, 11});
@@ -122,7 +124,8 @@ TEST_CASE("prefix cache: the sum of all changes is what the entries have, in any
   CHECK(f.books.used() == 0);
 }
 
-TEST_CASE("output predictor: learns, covers most answers, and never promises more than is allowed") {
+TEST_CASE(
+    "output predictor: learns, covers most answers, and never promises more than is allowed") {
   output_predictor p;
   CHECK(p.predict(10) == 10);
   CHECK(p.predict(100'000) == 256);

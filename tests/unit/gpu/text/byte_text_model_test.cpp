@@ -11,7 +11,8 @@ namespace {
 
 std::string text_of(const text_model& model, const std::vector<token_id>& tokens) {
   std::string out;
-  for (const auto t : tokens) out += t == byte_token_turn_start ? "<" : t == byte_token_turn_end ? ">" : model.piece(t);
+  for (const auto t : tokens)
+    out += t == byte_token_turn_start ? "<" : t == byte_token_turn_end ? ">" : model.piece(t);
   return out;
 }
 
@@ -33,7 +34,8 @@ TEST_CASE("byte model: messages are rendered like ChatML and begin exactly once"
   CHECK(text_of(*model, prompt->tokens) == "<system\nbe brief>\n<user\nh\xC3\xA9>\n<assistant\n");
 }
 
-TEST_CASE("byte model: prompts beyond the context, foreign tokens and grammars are refused by name") {
+TEST_CASE(
+    "byte model: prompts beyond the context, foreign tokens and grammars are refused by name") {
   capnp::MallocMessageBuilder message;
   auto request = message.initRoot<msg::Completion>();
   request.initPrompt().setText("0123456789");

@@ -16,12 +16,16 @@ struct outcome {
   bool operator==(const outcome&) const = default;
 };
 
-/// The definition, without any cleverness: the first end of any stop wins, the longest of those that end there.
+/// The definition, without any cleverness: the first end of any stop wins, the longest of those
+/// that end there.
 outcome by_definition(const std::string& text, const std::vector<std::string>& stops) {
   for (std::size_t end = 1; end <= text.size(); ++end) {
     std::optional<std::string> best;
     for (const auto& stop : stops)
-      if (!stop.empty() && stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0 && (!best || stop.size() > best->size())) best = stop;
+      if (!stop.empty() && stop.size() <= end &&
+          text.compare(end - stop.size(), stop.size(), stop) == 0 &&
+          (!best || stop.size() > best->size()))
+        best = stop;
     if (best) return {text.substr(0, end - best->size()), *best};
   }
   return {text, ""};
