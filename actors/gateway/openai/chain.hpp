@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace troupe::gateway::openai {
+
+/// Bytes of canonical prompt in one block of the chain; a shorter rest at the end makes no block,
+/// so that boundary tokens are never claimed.
+inline constexpr std::size_t chain_block_bytes = 512;
+
+/// The byte-block chain of a prompt: XXH3 over each block, seeded with the hash of the block before.
+/// Two prompts with a common beginning have a common beginning of their chains. Not thread-safe.
+class chain_builder {
+ public:
+  /// `key`: the cluster's (and tenant's), so that nobody outside can compute or compare chains.
+  explicit chain_builder(std::uint64_t key) : hash_(key) { buffer_.reserve(chain_block_bytes); }
+
+  void add(std::string_view bytes);
+  /// Ends a field: "ab" + "c" and "a" + "bc" differ.
+  void end_field();
+  std::vector<std::uint64_t> take() && { return std::move(chain_); }
+
+ private:
+  void block(const char* bytes);
+
+  std::uint64_t hash_;
+  std::vector<char> buffer_;
+  std::vector<std::uint64_t> chain_;
+};
+
+}  // namespace troupe::gateway::openai

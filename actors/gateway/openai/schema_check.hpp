@@ -1,0 +1,12 @@
+#pragma once
+
+#include "actors/gateway/openai/json_input.hpp"
+
+namespace troupe::gateway::openai {
+
+/// Whether a JSON schema can be one at all: keywords have the right types, names of types exist, and
+/// limits leave room for a value. What only a grammar can find out, the worker finds. Remote
+/// references are refused: nothing is ever fetched.
+bool check_schema(checker& check, const path& at, json schema);
+
+}  // namespace troupe::gateway::openai
