@@ -117,21 +117,21 @@ TEST_CASE("engine: damaged, foreign and unasked-for KV is refused and the job fa
   CHECK(d.machine->gauges().kv_referenced == 0);
 }
 
-TEST_CASE("engine: KV of another prompt never yields an answer") {
+TEST_CASE("engine: KV that does not continue what decode kept fails the pass, retryably") {
   rig p;
   rig d;
-  auto spec = generate(1, prompt_of(300, 1), 5);
-  spec.prefill_here = false;
-  REQUIRE(p.machine->submit(prefill(1, prompt_of(300, 2))));
-  REQUIRE(d.machine->submit(spec));
-  hand_over(p, d, 1);
-  // The simulated model cannot know the right prompt; but a part of another one does not fit to
-  // what is here.
-  rig q;
-  auto turn = prompt_of(300, 2);
-  REQUIRE(d.machine->submit(generate(2, prompt_of(100, 1), 1)));
+  REQUIRE(d.machine->submit(generate(1, prompt_of(101, 1), 1)));
   d.run();
-  CHECK(ids_of(d, 1) != reference(prompt_of(300, 1), 5));
+  auto spec = generate(2, prompt_of(300, 1), 5);
+  spec.prefill_here = false;
+  REQUIRE(d.machine->submit(spec));
+  REQUIRE(p.machine->submit(prefill(2, prompt_of(300, 2))));
+  hand_over(p, d, 2);
+  REQUIRE(d.events.import_ready.at(2) == 101);
+  REQUIRE(d.events.failed.contains(2));
+  CHECK(d.events.failed.at(2).why.code == "engine_failed");
+  CHECK(d.events.failed.at(2).retryable);
+  CHECK(d.machine->gauges().kv_referenced == 0);
 }
 
 TEST_CASE("engine: what can never fit is refused at once, and so is nonsense") {

@@ -184,7 +184,9 @@ TEST_CASE(
     options.piece_bytes_max = 200 + upto(20'000);
     options.parked_kv_bytes_max = upto(2) * 1'000'000;
     rig r(limits, model, options);
-    rig p({}, {}, options);
+    auto narrow = room_for(300 + upto(600), 1 + upto(5));
+    narrow.cached_prefixes = upto(6);
+    rig p(narrow, cells(narrow.kv_tokens), options);
     std::map<job_id, generate_spec> jobs;
     std::set<job_id> granted;
     job_id next = 1;
@@ -205,6 +207,7 @@ TEST_CASE(
         r.machine->cancel(id);
         p.machine->cancel(id);
       }
+      if (upto(20) == 0) r.runner->request_abort();
       const bool worked = r.step().worked;
       const bool prefilled = p.step().worked;
       for (const auto& [id, keep] : r.events.import_ready)
