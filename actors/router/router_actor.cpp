@@ -1,0 +1,149 @@
+#include "actors/router/router_actor.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+namespace troupe::router {
+
+namespace {
+
+route_query read(msg::RouteRequest::Reader in) {
+  route_query q;
+  q.model = in.getModel().cStr();
+  q.prompt_bytes = in.getPromptBytes();
+  for (auto h : in.getChain())
+    q.chain.push_back(h);
+  q.max_tokens = in.getMaxTokens();
+  q.choices = in.getChoices();
+  for (auto name : in.getExclude())
+    q.exclude.emplace_back(name.cStr());
+  q.resumed_tokens = in.getResumedTokens();
+  return q;
+}
+
+void write(msg::WorkerRef::Builder out, const directory::entry& e, bool same_host) {
+  out.setName(e.name);
+  out.setGeneration(e.generation);
+  out.setTransferAddress(kj::arrayPtr(e.transfer_address.data(), e.transfer_address.size()));
+  out.setTransferKind(e.transfer_kind);
+  out.setSameHost(same_host);
+}
+
+msg::TransferPlan wire_plan(plan p) {
+  switch (p) {
+    case plan::local: return msg::TransferPlan::LOCAL;
+    case plan::full: return msg::TransferPlan::FULL;
+    case plan::from_position: return msg::TransferPlan::FROM_POSITION;
+    case plan::decode_prefills: break;
+  }
+  return msg::TransferPlan::DECODE_PREFILLS;
+}
+
+worker_report read(msg::WorkerReport::Reader r) {
+  return {r.getRunning(),      r.getQueued(),        r.getQueuedTokens(),   r.getKvUsedTokens(),  r.getKvCachedTokens(),
+          r.getKvTotalTokens(), r.getPrefilledTokens(), r.getSampledTokens(), r.getBytesPerToken(), r.getIdle()};
+}
+
+struct router_state {
+  caf::event_based_actor* self;
+  router_options options;
+  std::unique_ptr<router_policy> policy;
+  static constexpr const char* name = "router";
+
+  explicit router_state(caf::event_based_actor* s) : self(s) {}
+  ~router_state() {
+    if (options.office)
+      options.office->unbind(router_name, 0);
+  }
+
+  void route(const link::origin& from, const msg::envelope<msg::RouteRequest>& e) {
+    msg::view<msg::RouteRequest> in{e};
+    auto q = read(*in);
+    // `requests/<host>`: whose leases these are.
+    const auto slash = from.from.name.find('/');
+    q.host = slash == std::string::npos ? from.from.name : from.from.name.substr(slash + 1);
+    const msg::address to{in->getReplyTo().cStr(), 0};
+    auto answer = policy->decide(q);
+    if (auto* c = std::get_if<route_choice>(&answer)) {
+      msg::draft<msg::Route> d;
+      d->setKey(in->getKey());
+      d->setPlan(wire_plan(c->how));
+      const bool same_host = c->prefill.host == c->decode.host;
+      if (!c->prefill.name.empty())
+        write(d->initPrefill(), c->prefill, same_host);
+      write(d->initDecode(), c->decode, same_host);
+      d->setLease(c->lease);
+      d->setKeepFrom(c->keep_from);
+      d->setReason(c->reason);
+      return reply(to, std::move(d).freeze());
+    }
+    const auto& r = std::get<route_refusal>(answer);
+    msg::draft<msg::RouteRefused> d;
+    d->setKey(in->getKey());
+    auto f = d->initFailure();
+    f.setCode(r.code);
+    f.setMessage(r.message);
+    f.setHttpStatus(static_cast<std::uint16_t>(r.http_status));
+    f.setRetryAfterMs(r.retry_after_ms);
+    reply(to, std::move(d).freeze());
+  }
+
+  template <class Schema>
+  void reply(const msg::address& to, expected<msg::envelope<Schema>> e) {
+    if (e)
+      options.office->send(to, {router_name, 0}, *std::move(e));
+    else
+      spdlog::error("event=answer_too_large to={} reason=\"{}\"", to.name, e.error().message);
+  }
+
+  void prefixes(const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) {
+    msg::view<msg::PrefixEvents> in{e};
+    std::vector<std::uint64_t> added, dropped;
+    for (auto h : in->getAdded())
+      added.push_back(h);
+    for (auto h : in->getDropped())
+      dropped.push_back(h);
+    if (policy->prefixes(in->getWorker().cStr(), in->getGeneration(), in->getSequence(), in->getReset(), added, dropped))
+      return;
+    msg::draft<msg::PrefixResync> d;
+    d->setWorker(in->getWorker());
+    d->setGeneration(in->getGeneration());
+    reply(from.from, std::move(d).freeze());
+  }
+};
+
+caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options options) {
+  auto& s = self->state;
+  s.options = std::move(options);
+  s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models);
+  s.options.office->bind(router_name, 0, caf::actor_cast<caf::actor>(self));
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
+  return {
+      [self](const directory::directory_changed& x) {
+        self->state.policy->update(x.what);
+        if (!x.lost_host.empty())
+          self->state.policy->lose_host(x.lost_host);
+      },
+      [self](const link::origin& from, const msg::envelope<msg::RouteRequest>& e) { self->state.route(from, e); },
+      [self](const link::origin&, const msg::envelope<msg::RouteRelease>& e) {
+        msg::view<msg::RouteRelease> in{e};
+        for (auto lease : in->getLeases())
+          self->state.policy->release(lease);
+      },
+      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
+        msg::view<msg::WorkerReport> in{e};
+        self->state.policy->report(in->getWorker().cStr(), in->getGeneration(), read(*in));
+      },
+      [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) { self->state.prefixes(from, e); },
+  };
+}
+
+}  // namespace
+
+caf::actor spawn_router(caf::actor_system& system, router_options options) {
+  return system.spawn(behavior, std::move(options));
+}
+
+}  // namespace troupe::router

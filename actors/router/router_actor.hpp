@@ -1,0 +1,32 @@
+#pragma once
+
+#include "actors/directory/directory_actor.hpp"
+#include "actors/link/post_office.hpp"
+#include "actors/router/router_policy.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::router {
+
+struct router_options {
+  std::string host;
+  router_limits limits;
+  std::map<std::string, topology::place> places;
+  std::vector<std::string> models;
+  std::shared_ptr<link::post_office> office;
+  caf::actor directory;
+};
+
+/// `router/0`: one shard, for now.
+inline constexpr const char* router_name = "router/0";
+
+/// Binds `router_name` in the post office and follows the directory.
+caf::actor spawn_router(caf::actor_system& system, router_options options);
+
+}  // namespace troupe::router

@@ -1,0 +1,146 @@
+#pragma once
+
+#include "actors/directory/directory_state.hpp"
+#include "topology/topology.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+namespace troupe::router {
+
+/// Constants of a shard.
+struct router_limits {
+  /// A suffix up to this is computed by decode itself.
+  std::uint32_t decode_prefills_tokens_max = 64;
+  /// Leases that are open at once; above it requests are refused (503).
+  std::size_t leases_max = 65'536;
+  /// Hashes remembered per worker; the oldest knowledge is not kept in order, so above it further ones are ignored.
+  std::size_t blocks_per_worker_max = 1'000'000;
+};
+
+/// Bytes of one block of the prompt's chain, as the gateway cuts it.
+inline constexpr std::uint32_t chain_block_bytes = 512;
+/// Until a model's prompts have been measured.
+inline constexpr float default_bytes_per_token = 4.0F;
+
+struct route_query {
+  std::string host;                     ///< of the request actor, for topology and for giving leases back when it is lost
+  std::string model;
+  std::uint32_t prompt_bytes = 0;
+  std::vector<std::uint64_t> chain;
+  std::uint32_t max_tokens = 0;
+  std::uint32_t choices = 1;
+  std::vector<std::string> exclude;
+  std::uint32_t resumed_tokens = 0;
+};
+
+enum class plan : std::uint8_t { local, full, from_position, decode_prefills };
+
+struct route_choice {
+  plan how = plan::local;
+  directory::entry prefill;             ///< name empty: none
+  directory::entry decode;
+  std::uint64_t lease = 0;
+  std::uint32_t keep_from = 0;          ///< tokens that decode is thought to hold
+  std::string reason;
+};
+
+struct route_refusal {
+  int http_status = 503;
+  std::string code;
+  std::string message;
+  std::uint32_t retry_after_ms = 0;
+};
+
+/// What a worker says of itself.
+struct worker_report {
+  std::uint32_t running = 0;
+  std::uint32_t queued = 0;
+  std::uint64_t queued_tokens = 0;
+  std::uint32_t kv_used = 0;
+  std::uint32_t kv_cached = 0;
+  std::uint32_t kv_total = 0;
+  std::uint64_t prefilled_tokens = 0;
+  std::uint64_t sampled_tokens = 0;
+  float bytes_per_token = 0;
+  bool idle = false;
+};
+
+/// Chooses workers: least outstanding work first, the nearest pair among equals, prefixes counted as work saved. Pure.
+///
+/// A shard's view of a worker is what it has leased to it itself, and what the worker reports. Leases end by release, with their requester's host, and with their worker's generation; nothing else
+/// resets them.
+class router_policy {
+ public:
+  router_policy(router_limits limits, std::map<std::string, topology::place> places, std::vector<std::string> models);
+
+  /// The directory changed.
+  void update(const directory::change& c);
+  /// A host is lost: what its requests had leased is free.
+  void lose_host(const std::string& host);
+
+  std::variant<route_choice, route_refusal> decide(const route_query& q);
+  void release(std::uint64_t lease);
+
+  void report(const std::string& worker, std::uint64_t generation, const worker_report& r);
+  /// Numbered events; false: there is a gap, ask for everything again.
+  [[nodiscard]] bool prefixes(const std::string& worker, std::uint64_t generation, std::uint64_t sequence, bool reset, const std::vector<std::uint64_t>& added,
+                              const std::vector<std::uint64_t>& dropped);
+
+  struct worker_view {
+    directory::entry entry;
+    worker_report last;
+    bool reported = false;
+    std::uint64_t leased_tokens = 0;
+    std::uint32_t leases = 0;
+    std::size_t blocks = 0;
+  };
+  std::vector<worker_view> workers() const;
+  std::size_t open_leases() const { return leases_.size(); }
+
+ private:
+  struct worker {
+    directory::entry entry;
+    worker_report last;
+    bool reported = false;
+    std::uint64_t leased_tokens = 0;
+    std::uint32_t leases = 0;
+    std::unordered_set<std::uint64_t> blocks;
+    std::uint64_t next_event = 0;
+  };
+  struct lease {
+    std::string host;
+    std::string prefill;
+    std::string decode;
+    std::uint64_t prefill_tokens = 0;
+    std::uint64_t decode_tokens = 0;
+    std::uint64_t prefill_generation = 0;
+    std::uint64_t decode_generation = 0;
+  };
+  struct candidate {
+    worker* w = nullptr;
+    std::uint32_t cached = 0;   ///< tokens
+    double work = 0;            ///< tokens ahead of us, with ours
+  };
+
+  std::uint32_t cached_tokens(const worker& w, const route_query& q, float bytes_per_token) const;
+  std::vector<candidate> ready(const route_query& q, msg::Role role, bool honour_exclude) const;
+  float bytes_per_token(const std::string& model) const;
+  route_refusal refusal(const route_query& q) const;
+  topology::distance apart(const std::string& host_a, const std::string& host_b) const;
+  void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens, std::uint64_t decode_tokens);
+
+  router_limits limits_;
+  std::map<std::string, topology::place> places_;
+  std::vector<std::string> models_;
+  std::map<std::string, worker> workers_;
+  std::unordered_map<std::uint64_t, lease> leases_;
+  std::uint64_t next_lease_ = 1;
+};
+
+}  // namespace troupe::router
