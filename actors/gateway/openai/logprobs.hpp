@@ -1,0 +1,38 @@
+#pragma once
+
+#include "messages/job.capnp.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace troupe::gateway::openai {
+
+using logprob_list = capnp::List<msg::TokenLogprob>::Reader;
+
+/// Appends a chat's `logprobs.content` entries, comma-separated, without brackets; a comma first
+/// where `to` has entries already.
+void append_chat_logprobs(std::string& to, logprob_list tokens);
+
+/// The four parallel lists of a text completion's `logprobs`, as they grow.
+class completion_logprobs {
+ public:
+  void add(logprob_list tokens);
+  bool empty() const { return tokens_.empty(); }
+  /// Appends the object, and forgets the entries but not the offset.
+  void flush(std::string& to);
+  /// Moves the offset past text that has no tokens here (an echoed prompt).
+  void skip(std::uint64_t characters) { offset_ += characters; }
+
+ private:
+  std::string tokens_;
+  std::string values_;
+  std::string tops_;
+  std::string offsets_;
+  std::uint64_t offset_ = 0;
+};
+
+/// Characters (code points) of valid UTF-8.
+std::uint64_t characters_of(std::string_view text);
+
+}  // namespace troupe::gateway::openai
