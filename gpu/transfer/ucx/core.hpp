@@ -113,8 +113,11 @@ class core {
   void receive(std::uint64_t offer, std::span<std::byte> into, completion done);
   void decline(std::uint64_t offer);
   std::string transports(peer_id id);
-  /// Says goodbye, closes every endpoint (bounded) and ends all operations.
-  void shut_down();
+  /// Says goodbye to everyone, newcomers included; `over` tells when the last is gone.
+  void begin_shut_down();
+  bool over() const { return peers_.empty(); }
+  /// Ends what is left and frees UCX's side.
+  void end_shut_down();
 
  private:
   struct incoming {
@@ -152,7 +155,7 @@ class core {
 
   void handle(incoming& in);
   void handle_control(peer& from, const control_header& header, std::span<const std::byte> bytes);
-  void accept(lane& via, ucp_conn_request_h request);
+  void accept(lane_kind kind, ucp_conn_request_h request);
   void greet(const incoming& in);
   void welcome(peer& greeted);
   void receive_large_control(peer& from, incoming& in);
@@ -182,7 +185,11 @@ class core {
   enum class ending : std::uint8_t { orderly, broken };
   /// Tells the owner, ends what was not begun; what UCX still works on ends when UCX says so.
   void lose(peer& gone, const error& why, ending how, bool tell);
+  /// UCX 1.13 fails assertions when an endpoint is closed that has not yet connected, or that failed to: an orderly end waits until the connection stands, and an endpoint
+  /// that never did is kept (a few KiB) until the worker goes.
+  static bool may_close(const peer& gone);
   void close(peer& gone);
+  void fail_late(peer& gone);
   /// Its process has ended: nobody writes any more, so what UCX still holds is nobody's concern.
   void abandon(peer& gone);
   void forget_if_over(peer& gone);
@@ -202,6 +209,7 @@ class core {
   std::vector<std::unique_ptr<peer>> forgotten_;  // endpoints that can't be closed; UCX may still name them
   std::uint64_t next_offer_ = 1;
   std::size_t active_ = 0;
+  bool shutting_down_ = false;
 };
 
 }  // namespace troupe::transfer::ucx

@@ -54,6 +54,12 @@ ucs_status_t core::on_piece(void* argument, const void* header, std::size_t head
   return UCS_INPROGRESS;
 }
 
+void core::fail_late(peer& gone) {
+  // It was only waiting for its connection to stand.
+  if (!gone.closing && !may_close(gone))
+    abandon(gone);
+}
+
 bool core::knows(std::uint64_t connection) {
   if (auto* known = find_connection(connection))
     return !known->lost;
@@ -64,7 +70,7 @@ bool core::knows(std::uint64_t connection) {
 
 void core::on_connection(ucp_conn_request_h request, void* argument) {
   auto& [self, via] = *static_cast<handler_argument*>(argument);
-  self->post_([self = self, via = via, request] { self->accept(*via, request); });
+  self->post_([self = self, kind = via->kind(), request] { self->accept(kind, request); });
 }
 
 void core::on_failure(void* argument, ucp_ep_h, ucs_status_t status) {
@@ -98,7 +104,7 @@ void core::handle(incoming& in) {
       // The pointer is only compared until it is found to be current: an earlier entry of the inbox may have ended the peer.
       for (auto& [id, candidate] : peers_)
         if (candidate.get() == in.failed)
-          return lose(*in.failed, to_error(in.status, "the KV connection failed"), ending::broken, in.failed->known);
+          return in.failed->lost ? fail_late(*in.failed) : lose(*in.failed, to_error(in.status, "the KV connection failed"), ending::broken, in.failed->known);
       return;
     case incoming::kind::control:
       if (in.control.kind == control_kind::hello)
@@ -124,10 +130,10 @@ void core::handle(incoming& in) {
 }
 
 void core::handle_control(peer& from, const control_header& header, std::span<const std::byte> bytes) {
-  if (from.lost)
-    return;
   if (header.kind == control_kind::welcome)
     return become_ready(from);
+  if (from.lost)
+    return;
   if (header.kind == control_kind::goodbye)
     return lose(from, {"peer_left", "the peer closed the KV connection"}, ending::orderly, true);
   if (header.kind == control_kind::message) {
@@ -136,16 +142,19 @@ void core::handle_control(peer& from, const control_header& header, std::span<co
   }
 }
 
-void core::accept(lane& via, ucp_conn_request_h request) {
-  if (!has(via.kind()))
-    return;  // shut down: the listener has gone, and its requests with it
+void core::accept(lane_kind kind, ucp_conn_request_h request) {
+  if (!has(kind))
+    return;  // the listener has gone, and its requests with it
+  auto& via = *lanes_[static_cast<std::size_t>(kind)];
   if (peers_.size() >= peers_max)
     return via.reject(request);
   auto& made = add_peer(next_id(), via);
   if (auto endpoint = via.accept(request, &core::on_failure, &made))
     made.endpoint = *endpoint;
   else
-    lose(made, endpoint.error(), ending::broken, false);
+    return lose(made, endpoint.error(), ending::broken, false);
+  if (shutting_down_)
+    lose(made, {"cancelled", "this worker ends"}, ending::orderly, false);
 }
 
 void core::greet(const incoming& in) {
@@ -155,7 +164,9 @@ void core::greet(const incoming& in) {
   if (in.via->kind() == lane_kind::network) {
     // The endpoint exists already; this is the first that we hear over it.
     for (auto& [id, candidate] : peers_)
-      if (in.reply != nullptr && candidate->endpoint == in.reply && !candidate->known && !candidate->lost) {
+      if (in.reply != nullptr && candidate->endpoint == in.reply && !candidate->known) {
+        if (candidate->lost)
+          return become_ready(*candidate);
         introduce(*candidate, in.control.connection, address->instance);
         return welcome(*candidate);
       }

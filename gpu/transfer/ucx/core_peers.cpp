@@ -2,7 +2,6 @@
 #include "gpu/transfer/ucx/core.hpp"
 #include "gpu/transfer/ucx/library.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -12,8 +11,6 @@ namespace troupe::transfer::ucx {
 
 namespace {
 
-/// How long an orderly end waits for endpoints to close.
-constexpr std::chrono::milliseconds close_wait_ms{500};
 /// What a dead process has left in a shared-memory queue is at most a queue full; this many rounds empty it.
 constexpr int drain_rounds_max = 10'000;
 
@@ -112,6 +109,8 @@ void core::connect(peer_id id, const worker_address& address, lane_kind kind) {
 
 void core::become_ready(peer& greeted) {
   greeted.ready = true;
+  if (greeted.lost)
+    return forget_if_over(greeted);
   start_next_control(greeted);
   for (auto& send : std::exchange(greeted.early_sends, {}))
     send();
@@ -142,7 +141,7 @@ void core::lose(peer& gone, const error& why, ending how, bool tell) {
   }
   drop_unsent(gone);
   const bool farewell = how == ending::orderly && gone.ready && gone.endpoint != nullptr && !gone.via->handles_errors();
-  if (gone.endpoint != nullptr && gone.via->handles_errors())
+  if (gone.endpoint != nullptr && gone.via->handles_errors() && gone.ready)
     close(gone);
   for (auto at = offers_.begin(); at != offers_.end();) {
     if (at->second.from != &gone) {
@@ -160,7 +159,12 @@ void core::lose(peer& gone, const error& why, ending how, bool tell) {
     queue_control(gone, control_kind::goodbye, {});  // may be over with it at once
   if (tell)
     sink_.on_peer_lost(id, why);
-  if (auto* still = find(id))
+  auto* still = find(id);
+  if (still == nullptr)
+    return;
+  if (how == ending::broken && !may_close(*still))
+    abandon(*still);
+  else
     forget_if_over(*still);
 }
 
@@ -173,6 +177,8 @@ void core::drop_unsent(peer& gone) {
   for (auto& send : std::exchange(gone.early_sends, {}))
     send();
 }
+
+bool core::may_close(const peer& gone) { return gone.ready || !gone.via->handles_errors(); }
 
 void core::close(peer& gone) {
   gone.closing = true;
@@ -244,19 +250,20 @@ std::string core::transports(peer_id id) {
   return names_of_transports(description);
 }
 
-void core::shut_down() {
-  for (auto& lane : lanes_)
-    if (lane)
-      lane->stop_listening();
+void core::begin_shut_down() {
+  shutting_down_ = true;
   std::vector<peer_id> all;
   for (auto& [id, known] : peers_)
     all.push_back(known->id);
   for (auto id : all)
     disconnect(id, false);
-  const auto until = std::chrono::steady_clock::now() + close_wait_ms;
-  while (!peers_.empty() && std::chrono::steady_clock::now() < until)
-    progress();
-  all.clear();
+}
+
+void core::end_shut_down() {
+  for (auto& lane : lanes_)
+    if (lane)
+      lane->stop_listening();
+  std::vector<peer_id> all;
   for (auto& [id, known] : peers_)
     all.push_back(known->id);
   for (auto id : all)

@@ -42,8 +42,8 @@ struct lane_handlers {
 inline constexpr unsigned am_control = 0;
 inline constexpr unsigned am_piece = 1;
 
-/// One UCX context with its worker. The network lane listens on a socket address and is reached there: endpoints made so are pairs, which learn of each other's end in
-/// order; UCX 1.13's matching of endpoints made from worker addresses over TCP fails assertions when one side closes early. The local lane is reached by worker address.
+/// One UCX context with its worker. The network lane listens on a socket address and is reached there: endpoints made so are pairs, which learn of each other's end;
+/// endpoints that UCX 1.13 matches by itself, made from worker addresses over TCP, don't always. The local lane is reached by worker address.
 ///
 /// Apart from `context`, only the progress thread (or, before it exists, the maker) may touch it.
 class lane {

@@ -20,6 +20,9 @@ namespace {
 /// How long the progress thread spins after the last event while something is under way: about what a sleep and a wake-up cost.
 constexpr std::chrono::microseconds spin_after_event_us{30};
 
+/// How long an orderly end waits for connections to close.
+constexpr std::chrono::milliseconds close_wait_ms{500};
+
 class registered_region final : public region {
  public:
   registered_region(std::shared_ptr<registered_memory> memory, std::shared_ptr<memory_table> table) : memory_(std::move(memory)), table_(std::move(table)) {
@@ -172,7 +175,12 @@ class ucx_backend final : public backend {
         continue;
       sleep();
     }
-    core_.shut_down();
+    core_.begin_shut_down();
+    for (const auto until = clock::now() + close_wait_ms; !core_.over() && clock::now() < until;) {
+      commands_.run();
+      core_.progress();
+    }
+    core_.end_shut_down();
     commands_.run();  // late calls find no peer and end as `peer_failed`
   }
 

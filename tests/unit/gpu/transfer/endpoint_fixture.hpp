@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gpu/transfer/ucx/library.hpp"
 #include "gpu/transfer/ucx/ucx_backend.hpp"
 
 #include <chrono>
@@ -16,6 +17,9 @@ namespace troupe::transfer::testing {
 
 /// How long a test waits for what must come. Reached only when it has failed.
 inline constexpr std::chrono::seconds patience_s{20};
+
+/// Before Catch2 sets its own signal handlers, so that it doesn't keep UCX's as the ones to go back to.
+inline const bool library_is_prepared = (ucx::prepare_library(), true);
 
 /// Fills with a pattern that differs in each word and for each seed.
 inline void fill(std::span<std::byte> bytes, std::uint64_t seed) {
