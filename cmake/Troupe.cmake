@@ -85,7 +85,7 @@ function(troupe_executable name)
 endfunction()
 
 # troupe_test(NAME [CAF] [LABELS label...] [TIMEOUT seconds] SOURCES source... [LIBS lib...]): one Catch2 program, one ctest entry. LABELS: unit, actor,
-# sim, cluster, chaos, conformance, fuzz, gpu; unit when missing. The models' paths are TROUPE_TINY_GGUF and TROUPE_GEMMA_GGUF.
+# sim, cluster, chaos, conformance, fuzz, gpu; unit when missing; model in addition, where the real model takes its time. The models' paths are TROUPE_TINY_GGUF and TROUPE_GEMMA_GGUF.
 function(troupe_test name)
   cmake_parse_arguments(arg "CAF" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_LABELS)

@@ -39,11 +39,12 @@ def build(preset, *targets):
     return [["cmake", "--preset", preset], ["cmake", "--build", f"build/{preset}", "-j", JOBS] + (["--target", *targets] if targets else [])]
 
 
-def tests(name, mode, budget_s, preset, labels, *, jobs=1, may_be_none=False, env=None):
-    """The tests of some labels. Nothing found is a failure unless allowed, so that tests cannot get lost unseen."""
+def tests(name, mode, budget_s, preset, labels, *, without=("model",), jobs=1, may_be_none=False, env=None):
+    """The tests of some labels, without those on the real model, which have a stage of their own. Nothing found is a failure unless allowed, so that tests
+    cannot get lost unseen."""
     result = LOGS / f"{name}.xml"
     prefix = ["env", *[f"{k}={v}" for k, v in env.items()]] if env else []
-    command = prefix + ["ctest", "--test-dir", f"build/{preset}", "-L", f"^({'|'.join(labels)})$", "-j", str(jobs), "--output-on-failure",
+    command = prefix + ["ctest", "--test-dir", f"build/{preset}", "-L", f"^({'|'.join(labels)})$", *(["-LE", f"^({'|'.join(without)})$"] if without else []), "-j", str(jobs), "--output-on-failure",
                         "--no-tests=" + ("ignore" if may_be_none else "error"), "--output-junit", str(result),
                         "--test-output-size-passed", OUTPUT_BYTES_MAX, "--test-output-size-failed", OUTPUT_BYTES_MAX]
     return Stage(name, mode, budget_s, [command], [result])
@@ -61,6 +62,7 @@ def stages():
         Stage("build dev", "fast", 15 * 60, build("dev")),
         tests("unit", "fast", 180, "dev", ["unit"], jobs=JOBS),
         tests("actor", "fast", 180, "dev", ["actor"], jobs=JOBS),
+        tests("model", "default", 420, "dev", ["model"], without=(), may_be_none=True),
         tests("sim", "default", 180, "dev", ["sim"], jobs=JOBS, may_be_none=True),
         tests("cluster", "default", 480, "dev", ["cluster"]),
         tests("conformance", "default", 300, "dev", ["conformance"]),
