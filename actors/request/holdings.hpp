@@ -1,0 +1,123 @@
+#pragma once
+
+#include "actors/link/post_office.hpp"
+#include "actors/request/submission.hpp"
+#include "messages/common.capnp.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace troupe::request {
+
+// What a request holds, as objects whose destructors give it back. Whatever ends a request actor (done, client gone, deadline, error, kill), its state's destructor runs.
+
+/// One attempt at one prompt of a request; msg::JobKey as a value.
+struct job_key {
+  request_id id;
+  std::uint16_t prompt = 0;
+  std::uint32_t attempt = 0;
+  friend bool operator<(const job_key& a, const job_key& b) {
+    return std::tie(a.id.high, a.id.low, a.prompt, a.attempt) < std::tie(b.id.high, b.id.low, b.prompt, b.attempt);
+  }
+  friend bool operator==(const job_key&, const job_key&) = default;
+};
+
+void write(msg::JobKey::Builder out, const job_key& key);
+job_key read(msg::JobKey::Reader in);
+
+/// All jobs of a node that are open at workers, so that one message per worker renews their leases. Thread-safe.
+class job_book {
+ public:
+  using worker = std::pair<std::string, std::uint64_t>;  ///< name, generation
+
+  void add(const worker& w, const job_key& key);
+  void remove(const worker& w, const job_key& key);
+  std::map<worker, std::vector<job_key>> all() const;
+  std::vector<job_key> at(const std::string& worker_name) const;
+  std::size_t size() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<worker, std::set<job_key>> jobs_;
+};
+
+/// A job at a worker. Destroying it while the job is open cancels it there.
+class held_job {
+ public:
+  held_job(std::shared_ptr<link::post_office> office, std::shared_ptr<job_book> book, msg::address from, msg::address worker, job_key key);
+  ~held_job();
+  held_job(const held_job&) = delete;
+  held_job& operator=(const held_job&) = delete;
+  const msg::address& worker() const { return worker_; }
+  /// The worker holds nothing any more.
+  void done() { open_ = false; }
+  bool open() const { return open_; }
+
+ private:
+  std::shared_ptr<link::post_office> office_;
+  std::shared_ptr<job_book> book_;
+  msg::address from_;
+  msg::address worker_;
+  job_key key_;
+  bool open_ = true;
+};
+
+/// A routing lease. Destroying it gives it back to the shard.
+class held_route {
+ public:
+  held_route(std::shared_ptr<link::post_office> office, msg::address from, msg::address router, std::uint64_t lease, std::string host);
+  ~held_route();
+  held_route(const held_route&) = delete;
+  held_route& operator=(const held_route&) = delete;
+
+ private:
+  std::shared_ptr<link::post_office> office_;
+  msg::address from_;
+  msg::address router_;
+  std::uint64_t lease_;
+  std::string host_;
+};
+
+/// A place among the node's open requests, and its share of the memory for prompts. Made by `admission::enter`.
+class ticket;
+
+/// Counts open requests and held prompt bytes of a node. Thread-safe; must be owned by a shared_ptr.
+class admission : public std::enable_shared_from_this<admission> {
+ public:
+  admission(std::uint32_t requests_max, std::uint64_t bytes_max) : requests_max_(requests_max), bytes_max_(bytes_max) {}
+  /// Errors: `too_many_requests`, `prompt_memory_full`.
+  expected<std::unique_ptr<ticket>> enter(std::uint64_t bytes);
+  std::uint32_t open() const { return requests_; }
+  std::uint64_t held_bytes() const { return bytes_; }
+
+ private:
+  friend class ticket;
+  std::uint32_t requests_max_;
+  std::uint64_t bytes_max_;
+  std::atomic<std::uint32_t> requests_{0};
+  std::atomic<std::uint64_t> bytes_{0};
+};
+
+class ticket {
+ public:
+  ticket(std::shared_ptr<admission> from, std::uint64_t bytes) : from_(std::move(from)), bytes_(bytes) {}
+  ~ticket() {
+    from_->bytes_ -= bytes_;
+    --from_->requests_;
+  }
+  ticket(const ticket&) = delete;
+  ticket& operator=(const ticket&) = delete;
+
+ private:
+  std::shared_ptr<admission> from_;
+  std::uint64_t bytes_;
+};
+
+}  // namespace troupe::request

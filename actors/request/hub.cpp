@@ -1,0 +1,260 @@
+#include "actors/request/hub.hpp"
+
+#include "actors/router/router_actor.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <unordered_map>
+#include <utility>
+
+namespace troupe::request {
+
+/// From the desk to the hub.
+struct open_request {
+  std::shared_ptr<submission> what;
+  std::shared_ptr<ticket> place;
+};
+
+}  // namespace troupe::request
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::open_request)
+
+namespace troupe::request {
+
+namespace {
+
+using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
+
+/// Keys in one RenewLeases; more go into a second message. Far below the cap of a message.
+constexpr std::size_t keys_per_renewal_max = 8'192;
+
+struct id_hash {
+  std::size_t operator()(const request_id& id) const noexcept { return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL)); }
+};
+
+bool may_work(msg::EntryState s) {
+  return s == msg::EntryState::READY || s == msg::EntryState::DRAINING;
+}
+
+struct hub_state {
+  caf::event_based_actor* self;
+  hub_options options;
+  std::shared_ptr<const request_context> context;
+  std::unordered_map<request_id, caf::actor, id_hash> requests;
+  std::map<caf::actor_addr, request_id> ids;
+  std::map<std::string, std::uint64_t> generations;  ///< of workers, as last announced
+  static constexpr const char* name = "requests";
+
+  explicit hub_state(caf::event_based_actor* s) : self(s) {}
+  ~hub_state() {
+    if (!context)
+      return;
+    for (const auto& [id, request] : requests)
+      caf::anon_send_exit(request, caf::exit_reason::user_shutdown);
+    context->office->unbind(context->self.name, 0);
+  }
+
+  void open(const open_request& x) {
+    auto request = spawn_request(self, context, x.what, x.place);
+    ids.emplace(request.address(), x.what->id);
+    requests.emplace(x.what->id, std::move(request));
+  }
+
+  void closed(const caf::down_msg& down) {
+    auto i = ids.find(down.source);
+    if (i == ids.end())
+      return;
+    requests.erase(i->second);
+    ids.erase(i);
+  }
+
+  template <class Schema>
+  void pass(const msg::envelope<Schema>& e) {
+    msg::view<Schema> in{e};
+    if (auto i = requests.find(request::read(in->getKey()).id); i != requests.end())
+      self->send(i->second, e);
+  }
+
+  void fan_out(const msg::envelope<msg::TokenBatch>& e) {
+    msg::view<msg::TokenBatch> batch{e};
+    std::uint32_t index = 0;
+    for (auto stream : batch->getStreams()) {
+      auto key = stream.getKey();
+      if (auto i = requests.find({key.getRequestHigh(), key.getRequestLow()}); i != requests.end())
+        self->send(i->second, batch_slice{e, index});
+      ++index;
+    }
+  }
+
+  void renew() {
+    for (const auto& [worker, keys] : context->jobs->all()) {
+      for (std::size_t at = 0; at < keys.size(); at += keys_per_renewal_max) {
+        const auto count = std::min(keys_per_renewal_max, keys.size() - at);
+        msg::draft<msg::RenewLeases> d{64 + count * 40};
+        d->setLeaseMs(static_cast<std::uint32_t>(context->lease.count()));
+        auto list = d->initKeys(static_cast<unsigned>(count));
+        for (std::size_t i = 0; i < count; ++i)
+          write(list[static_cast<unsigned>(i)], keys[at + i]);
+        if (auto e = std::move(d).freeze())
+          context->office->send({worker.first, worker.second}, context->self, *std::move(e));
+      }
+    }
+    self->delayed_send(self, options.health.lease_renewal, renew_atom::value);
+  }
+
+  void changed(const directory::directory_changed& x) {
+    for (const auto& e : x.what.removed) {
+      generations.erase(e.name);
+      gone(e.name, x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
+    }
+    for (const auto& e : x.what.added_or_changed) {
+      auto& known = generations[e.name];
+      if (known != 0 && known != e.generation)
+        gone(e.name, "it was restarted");
+      else if (!may_work(e.state) && known != 0)
+        gone(e.name, e.detail.empty() ? "it stopped" : e.detail);
+      known = e.generation;
+    }
+  }
+
+  void gone(const std::string& worker, const std::string& reason) {
+    std::map<caf::actor_addr, caf::actor> told;
+    for (const auto& key : context->jobs->at(worker))
+      if (auto i = requests.find(key.id); i != requests.end() && told.emplace(i->second.address(), i->second).second)
+        self->send(i->second, worker_gone{worker, reason});
+  }
+
+  void end_all(const std::string& reason) {
+    for (const auto& [id, request] : requests)
+      self->send(request, shut_down{reason});
+  }
+};
+
+caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options, std::shared_ptr<const request_context> context) {
+  auto& s = self->state;
+  s.options = std::move(options);
+  s.context = std::move(context);
+  s.context->office->bind(s.context->self.name, 0, caf::actor_cast<caf::actor>(self));
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_down_handler([self](caf::down_msg& down) { self->state.closed(down); });
+  self->set_default_handler(caf::drop);
+  self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
+  self->delayed_send(self, s.options.health.lease_renewal, renew_atom::value);
+  return {
+      [self](const link::origin&, const msg::envelope<msg::TokenBatch>& e) { self->state.fan_out(e); },
+      [self](const open_request& x) { self->state.open(x); },
+      [self](const cancel_request& x) {
+        if (auto i = self->state.requests.find(x.id); i != self->state.requests.end())
+          self->send(i->second, x);
+      },
+      [self](const link::origin&, const msg::envelope<msg::Route>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::Accepted>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::Rejected>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::PrefillDone>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::JobDone>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) { self->state.pass(e); },
+      [self](const directory::directory_changed& x) { self->state.changed(x); },
+      [self](renew_atom) { self->state.renew(); },
+      [self](const end_requests& x) { self->state.end_all(x.reason); },
+  };
+}
+
+const char* state_reason(const directory::entry& e) {
+  switch (e.state) {
+    case msg::EntryState::READY: return "ready";
+    case msg::EntryState::STARTING: return "starting";
+    case msg::EntryState::LOADING: return "loading its model";
+    case msg::EntryState::DRAINING: return "draining";
+    case msg::EntryState::FAILED: return "failed";
+    case msg::EntryState::STOPPED: return "stopped";
+    case msg::EntryState::UNKNOWN: break;
+  }
+  return "unknown";
+}
+
+/// The desk: what I/O threads may call.
+class hub_desk : public desk {
+ public:
+  hub_desk(caf::actor hub, std::shared_ptr<admission> gate, std::shared_ptr<timeline_store> timelines, std::shared_ptr<directory::directory_view> view, std::vector<std::string> models)
+      : hub_(std::move(hub)), gate_(std::move(gate)), timelines_(std::move(timelines)), view_(std::move(view)), models_(std::move(models)) {}
+
+  expected<void> submit(submission s) override {
+    std::uint64_t bytes = 0;
+    for (const auto& p : s.prompts)
+      bytes += p->bytes();
+    auto place = gate_->enter(bytes);
+    if (!place)
+      return std::move(place).error();
+    caf::anon_send(hub_, open_request{std::make_shared<submission>(std::move(s)), std::shared_ptr<ticket>{*std::move(place)}});
+    return ok;
+  }
+  void cancel(request_id id, std::string reason) override { caf::anon_send(hub_, cancel_request{id, std::move(reason)}); }
+  std::string timeline_json(const std::string& external_id) override { return timelines_->get(external_id); }
+
+  std::vector<model_state> models() override {
+    auto all = view_->get();
+    std::vector<model_state> result;
+    for (const auto& model : models_)
+      result.push_back(state_of(model, *all));
+    return result;
+  }
+
+ private:
+  static model_state state_of(const std::string& model, const directory::snapshot& all) {
+    bool both = false, prefill = false, decode = false;
+    std::string reasons;
+    for (const auto& [name, e] : all) {
+      if (e.model != model)
+        continue;
+      if (e.state == msg::EntryState::READY) {
+        both = both || e.role == msg::Role::BOTH;
+        prefill = prefill || e.role == msg::Role::PREFILL;
+        decode = decode || e.role == msg::Role::DECODE;
+      } else {
+        reasons += (reasons.empty() ? "" : "; ") + name + " is " + state_reason(e) + (e.detail.empty() ? "" : ": " + e.detail);
+      }
+    }
+    if (both || (prefill && decode))
+      return {model, true, ""};
+    if (reasons.empty())
+      reasons = prefill ? "no decode engine has reported yet" : decode ? "no prefill engine has reported yet" : "no engine has reported yet";
+    return {model, false, reasons};
+  }
+
+  caf::actor hub_;
+  std::shared_ptr<admission> gate_;
+  std::shared_ptr<timeline_store> timelines_;
+  std::shared_ptr<directory::directory_view> view_;
+  std::vector<std::string> models_;
+};
+
+}  // namespace
+
+std::string hub_name(const std::string& host) {
+  return "requests/" + host;
+}
+
+hub make_hub(caf::actor_system& system, hub_options options) {
+  hub h;
+  h.jobs = std::make_shared<job_book>();
+  h.gate = std::make_shared<admission>(options.limits.requests_max, options.limits.held_prompt_bytes_max);
+  auto context = std::make_shared<request_context>();
+  context->host = options.host;
+  context->self = {hub_name(options.host), 0};
+  context->router = {router::router_name, 0};
+  context->lease = options.health.lease;
+  context->office = options.office;
+  context->jobs = h.jobs;
+  context->timelines = std::make_shared<timeline_store>();
+  auto view = options.view;
+  auto models = options.models;
+  h.actor = system.spawn(behavior, std::move(options), context);
+  h.front = std::make_shared<hub_desk>(h.actor, h.gate, context->timelines, std::move(view), std::move(models));
+  return h;
+}
+
+}  // namespace troupe::request

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "actors/directory/directory_actor.hpp"
+#include "actors/request/request_actor.hpp"
+#include "config/cluster.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::request {
+
+struct hub_options {
+  std::string host;
+  config::limits limits;
+  config::health health;
+  std::vector<std::string> models;
+  std::shared_ptr<link::post_office> office;
+  std::shared_ptr<directory::directory_view> view;
+  caf::actor directory;
+};
+
+/// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway puts requests on.
+struct hub {
+  caf::actor actor;
+  std::shared_ptr<desk> front;
+  std::shared_ptr<admission> gate;
+  std::shared_ptr<job_book> jobs;
+};
+
+// -- to the hub, inside the process --------------------------------------------------
+
+/// End every open request with an error that says why.
+struct end_requests {
+  std::string reason;
+};
+
+/// `requests/<host>`.
+std::string hub_name(const std::string& host);
+
+/// Spawns one request actor per request, hands messages of workers to them by key, renews their leases at workers (one message per worker), and tells them when a worker is gone.
+hub make_hub(caf::actor_system& system, hub_options options);
+
+}  // namespace troupe::request
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::end_requests)

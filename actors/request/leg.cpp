@@ -1,0 +1,115 @@
+#include "actors/request/leg.hpp"
+
+#include <capnp/serialize.h>
+
+#include <algorithm>
+
+namespace troupe::request {
+
+namespace {
+
+capnp::ReaderOptions trusted() {
+  // Our own gateway built it under its own limits; it may be as large as limits.prompt_bytes_max.
+  capnp::ReaderOptions o;
+  o.traversalLimitInWords = ~std::uint64_t{0};
+  return o;
+}
+
+void write_content(msg::Content::Builder out, kj::ArrayPtr<const capnp::word> words) {
+  const auto bytes = words.asBytes();
+  out.setBytes(static_cast<std::uint32_t>(bytes.size()));
+  if (bytes.size() <= part_bytes)
+    out.setInline(bytes);
+}
+
+void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const capnp::word> words, const std::vector<std::uint64_t>& chain, const stream_ledger& done) {
+  write(out.initKey(), t.key);
+  out.setReplyTo(t.reply_to);
+  write_content(out.initContent(), words);
+  auto blocks = out.initChain(static_cast<unsigned>(chain.size()));
+  for (std::size_t i = 0; i < chain.size(); ++i)
+    blocks.set(static_cast<unsigned>(i), chain[i]);
+  out.setDeadlineMs(static_cast<std::uint32_t>(t.deadline.count()));
+  out.setLeaseMs(static_cast<std::uint32_t>(t.lease.count()));
+  out.setTransferToken(kj::arrayPtr(t.token.data(), t.token.size()));
+  if (done.anything())
+    done.write(out.initResume());
+}
+
+std::size_t hint(kj::ArrayPtr<const capnp::word> words, const std::vector<std::uint64_t>& chain, const stream_ledger& done) {
+  return 1024 + std::min(words.asBytes().size(), part_bytes) + chain.size() * 8 + done.sampled() * 4;
+}
+
+}  // namespace
+
+kj::Array<capnp::word> without_prompt(const prompt_content& content) {
+  capnp::FlatArrayMessageReader reader{content.words, trusted()};
+  auto in = reader.getRoot<msg::Completion>();
+  capnp::MallocMessageBuilder builder;
+  auto out = builder.initRoot<msg::Completion>();
+  out.setModel(in.getModel());
+  out.getPrompt().setNone();
+  out.setChoices(in.getChoices());
+  out.setMaxTokens(in.getMaxTokens());
+  out.setSampling(in.getSampling());
+  out.setStop(in.getStop());
+  out.setLogprobs(in.getLogprobs());
+  out.setTopLogprobs(in.getTopLogprobs());
+  out.setIsChat(in.getIsChat());
+  out.setIgnoreEos(in.getIgnoreEos());
+  return capnp::messageToFlatArray(builder);
+}
+
+expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l, const job_key& key, const std::string& reply_to) {
+  const auto& content = *s.prompts[l.prompt];
+  msg::draft<msg::RouteRequest> d{512 + content.chain.size() * 8};
+  write(d->initKey(), key);
+  d->setReplyTo(reply_to);
+  d->setModel(s.model);
+  d->setPromptBytes(static_cast<std::uint32_t>(content.bytes()));
+  auto chain = d->initChain(static_cast<unsigned>(content.chain.size()));
+  for (std::size_t i = 0; i < content.chain.size(); ++i)
+    chain.set(static_cast<unsigned>(i), content.chain[i]);
+  d->setMaxTokens(s.max_tokens);
+  d->setChoices(s.choices);
+  auto exclude = d->initExclude(static_cast<unsigned>(l.exclude.size()));
+  for (std::size_t i = 0; i < l.exclude.size(); ++i)
+    exclude.set(static_cast<unsigned>(i), l.exclude[i]);
+  d->setSession(s.session);
+  d->setResumedTokens(l.ledger.sampled());
+  return std::move(d).freeze();
+}
+
+expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, msg::Route::Reader route) {
+  msg::draft<msg::PrefillJob> d{hint(content.words, content.chain, done)};
+  write_job(d->initJob(), t, content.words, content.chain, done);
+  d->setDecode(route.getDecode());
+  d->setKeepFrom(route.getKeepFrom());
+  return std::move(d).freeze();
+}
+
+expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, bool self_prefill, msg::Route::Reader route) {
+  if (self_prefill) {
+    msg::draft<msg::DecodeJob> d{hint(content.words, content.chain, done)};
+    write_job(d->initJob(), t, content.words, content.chain, done);
+    d->getSource().setSelf();
+    return std::move(d).freeze();
+  }
+  auto rest = without_prompt(content);
+  msg::draft<msg::DecodeJob> d{hint(rest, content.chain, done)};
+  write_job(d->initJob(), t, rest, content.chain, done);
+  d->getSource().setPrefill(route.getPrefill());
+  return std::move(d).freeze();
+}
+
+expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key, const prompt_content& content, std::size_t offset) {
+  const auto all = content.words.asPtr().asBytes();
+  const auto size = std::min(part_bytes, all.size() - offset);
+  msg::draft<msg::PromptPart> d{size + 256};
+  write(d->initKey(), key);
+  d->setOffset(static_cast<std::uint32_t>(offset));
+  d->setBytes(all.slice(offset, offset + size));
+  return std::move(d).freeze();
+}
+
+}  // namespace troupe::request

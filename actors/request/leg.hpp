@@ -1,0 +1,67 @@
+#pragma once
+
+#include "actors/request/holdings.hpp"
+#include "actors/request/request_actor.hpp"
+#include "actors/request/stream_ledger.hpp"
+#include "messages/route.capnp.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::request {
+
+/// One prompt of a request on its way: the attempt that is running now, what it holds, and what the client has of it.
+struct leg {
+  leg(std::uint16_t p, std::uint16_t choices) : prompt(p), ledger(choices) {}
+
+  std::uint16_t prompt;
+  std::uint32_t attempt = 0;
+  stream_ledger ledger;
+  bool accepted = false;            ///< the client has been told
+  bool finished = false;
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+  std::vector<std::string> exclude; ///< workers that failed this prompt
+  std::size_t record = 0;           ///< of the running attempt, in the timeline
+
+  // What the running attempt holds; cleared as a whole.
+  std::unique_ptr<held_route> route;
+  std::unique_ptr<held_job> prefill;
+  std::unique_ptr<held_job> decode;
+  /// Parts of a long prompt: sent so far, and acknowledged by the worker that renders it.
+  std::size_t sent_bytes = 0;
+  msg::address reader;
+
+  void drop_attempt() {
+    prefill.reset();
+    decode.reset();
+    route.reset();
+    sent_bytes = 0;
+    reader = {};
+  }
+  bool uses(const std::string& worker) const {
+    return (prefill && prefill->open() && prefill->worker().name == worker) || (decode && decode->open() && decode->worker().name == worker);
+  }
+};
+
+// -- messages of an attempt; pure but for the bytes of the prompt --------------------
+
+struct job_terms {
+  job_key key;
+  std::string reply_to;
+  std::chrono::milliseconds deadline;
+  std::chrono::milliseconds lease;
+  std::vector<std::uint8_t> token;
+};
+
+/// The request without its prompt: what a decode worker needs when the prompt arrives with the KV.
+kj::Array<capnp::word> without_prompt(const prompt_content& content);
+
+expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l, const job_key& key, const std::string& reply_to);
+expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, msg::Route::Reader route);
+/// `self_prefill`: the decode worker renders and computes the prompt itself.
+expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, bool self_prefill, msg::Route::Reader route);
+expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key, const prompt_content& content, std::size_t offset);
+
+}  // namespace troupe::request

@@ -1,0 +1,403 @@
+#include "actors/request/request_actor.hpp"
+
+#include "actors/request/leg.hpp"
+
+#include <caf/all.hpp>
+
+#include <openssl/rand.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace troupe::request {
+
+namespace {
+
+using deadline_atom = caf::atom_constant<caf::atom("rqdeadline")>;
+using route_late_atom = caf::atom_constant<caf::atom("rqrtlate")>;
+using again_atom = caf::atom_constant<caf::atom("rqagain")>;
+
+std::vector<std::uint8_t> one_time_token() {
+  std::vector<std::uint8_t> token(16);
+  if (RAND_bytes(token.data(), static_cast<int>(token.size())) != 1)
+    token.clear();  // workers refuse an empty token
+  return token;
+}
+
+const char* name_of(msg::TransferPlan p) {
+  switch (p) {
+    case msg::TransferPlan::LOCAL: return "local";
+    case msg::TransferPlan::FULL: return "full";
+    case msg::TransferPlan::FROM_POSITION: return "fromPosition";
+    case msg::TransferPlan::DECODE_PREFILLS: break;
+  }
+  return "decodePrefills";
+}
+
+const char* name_of(msg::FinishReason r) {
+  switch (r) {
+    case msg::FinishReason::STOP: return "stop";
+    case msg::FinishReason::LENGTH: return "length";
+    case msg::FinishReason::TOOL_CALLS: return "tool_calls";
+    case msg::FinishReason::NONE: break;
+  }
+  return "";
+}
+
+failure read(msg::Failure::Reader f) {
+  failure result;
+  result.http_status = f.getHttpStatus() == 0 ? 500 : f.getHttpStatus();
+  result.code = f.getCode().cStr();
+  result.message = f.getMessage().cStr();
+  result.parameter = f.getParameter().cStr();
+  result.retry_after = std::chrono::milliseconds{f.getRetryAfterMs()};
+  return result;
+}
+
+struct request_state {
+  caf::event_based_actor* self;
+  std::shared_ptr<const request_context> context;
+  std::shared_ptr<submission> what;
+  std::shared_ptr<ticket> place;
+  std::vector<leg> legs;
+  timeline account;
+  caf::actor_clock::time_point begun;
+  caf::actor_clock::time_point deadline;
+  bool over = false;
+  static constexpr const char* name = "request";
+
+  explicit request_state(caf::event_based_actor* s) : self(s) {}
+  ~request_state() {
+    if (what && !over)
+      account.status = "cancelled";
+    legs.clear();  // jobs, routes
+    if (what)
+      record();
+  }
+
+  // -- beginning -----------------------------------------------------------------
+
+  // Not called `begin`: CAF would take a state with that for a container.
+  void set_out() {
+    begun = self->clock().now();
+    deadline = begun + what->timeout;
+    account.id = what->external_id;
+    account.model = what->model;
+    account.status = "running";
+    for (std::size_t i = 0; i < what->prompts.size(); ++i)
+      legs.emplace_back(static_cast<std::uint16_t>(i), what->choices);
+    self->delayed_send(self, what->timeout, deadline_atom::value);
+    for (auto& l : legs)
+      start_attempt(l);
+  }
+
+  job_key key_of(const leg& l) const { return {what->id, l.prompt, l.attempt}; }
+  leg* find(const job_key& key) {
+    if (key.prompt >= legs.size())
+      return nullptr;
+    auto& l = legs[key.prompt];
+    // The fence: what belongs to an older attempt has no effect.
+    return l.attempt == key.attempt && !l.finished ? &l : nullptr;
+  }
+  attempt_record& record_of(leg& l) { return account.attempts[l.record]; }
+
+  void start_attempt(leg& l) {
+    l.drop_attempt();
+    ++l.attempt;
+    l.record = account.attempts.size();
+    account.attempts.push_back({});
+    account.attempts.back().prompt = l.prompt;
+    auto e = make_route_request(*what, l, key_of(l), context->self.name);
+    if (!e)
+      return fail({413, e.error().code, e.error().message, "", {}});
+    context->office->send(context->router, context->self, *std::move(e));
+    self->delayed_send(self, route_timeout, route_late_atom::value, l.prompt, l.attempt);
+  }
+
+  void route_late(std::uint16_t prompt, std::uint32_t attempt) {
+    auto* l = find({what->id, prompt, attempt});
+    if (l && !l->route)
+      repeat(*l, "", {503, "router_unavailable", "The router does not answer; try again.", "", std::chrono::milliseconds{1'000}}, route_retry_pause);
+  }
+
+  /// Another attempt, unless there were enough.
+  void repeat(leg& l, const std::string& bad_worker, const failure& why, std::chrono::milliseconds pause = std::chrono::milliseconds{0}) {
+    record_of(l).error = why.code + ": " + why.message;
+    if (l.attempt >= attempts_max)
+      return fail(why);
+    if (!bad_worker.empty())
+      l.exclude.push_back(bad_worker);
+    spdlog::info("event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"", what->external_id, l.prompt, l.attempt, bad_worker, why.code, why.message);
+    if (pause.count() == 0)
+      return start_attempt(l);
+    l.drop_attempt();
+    self->delayed_send(self, pause, again_atom::value, l.prompt, l.attempt);
+  }
+
+  // -- routing ---------------------------------------------------------------------
+
+  void routed(const msg::envelope<msg::Route>& e) {
+    msg::view<msg::Route> route{e};
+    const auto key = request::read(route->getKey());
+    auto* l = find(key);
+    // A lease for an attempt that is over goes straight back.
+    auto lease = std::make_unique<held_route>(context->office, context->self, context->router, route->getLease(), context->host);
+    if (!l || l->route)
+      return;
+    l->route = std::move(lease);
+    auto& r = record_of(*l);
+    r.plan = name_of(route->getPlan());
+    r.route_reason = route->getReason().cStr();
+    r.decode_worker = route->getDecode().getName().cStr();
+    const auto& content = *what->prompts[l->prompt];
+    const job_terms terms{key, context->self.name, left(), context->lease, one_time_token()};
+    const bool apart = route->getPrefill().getName().size() > 0;
+    auto decode = make_decode_job(terms, content, l->ledger, !apart, *route);
+    if (!decode)
+      return fail({413, decode.error().code, decode.error().message, "", {}});
+    l->decode = hold(route->getDecode(), key);
+    context->office->send(l->decode->worker(), context->self, *std::move(decode));
+    l->reader = l->decode->worker();
+    if (apart) {
+      r.prefill_worker = route->getPrefill().getName().cStr();
+      auto prefill = make_prefill_job(terms, content, l->ledger, *route);
+      if (!prefill)
+        return fail({413, prefill.error().code, prefill.error().message, "", {}});
+      l->prefill = hold(route->getPrefill(), key);
+      context->office->send(l->prefill->worker(), context->self, *std::move(prefill));
+      l->reader = l->prefill->worker();
+    }
+    if (content.bytes() > part_bytes)
+      send_parts(*l, 0);
+  }
+
+  std::unique_ptr<held_job> hold(msg::WorkerRef::Reader worker, const job_key& key) {
+    return std::make_unique<held_job>(context->office, context->jobs, context->self, msg::address{worker.getName().cStr(), worker.getGeneration()}, key);
+  }
+
+  void refused(const msg::envelope<msg::RouteRefused>& e) {
+    msg::view<msg::RouteRefused> in{e};
+    auto* l = find(request::read(in->getKey()));
+    if (!l)
+      return;
+    auto why = read(in->getFailure());
+    // A stream that the client has begun to read waits for a worker; a new request is told at once.
+    if (l->accepted && why.http_status == 503)
+      return repeat(*l, "", why, route_retry_pause * (1U << std::min<std::uint32_t>(l->attempt, 4)));
+    fail(why);
+  }
+
+  void send_parts(leg& l, std::size_t received) {
+    const auto& content = *what->prompts[l.prompt];
+    while (l.sent_bytes < content.bytes() && l.sent_bytes < received + parts_ahead_max * part_bytes) {
+      auto part = make_part(key_of(l), content, l.sent_bytes);
+      if (!part)
+        return fail({413, part.error().code, part.error().message, "", {}});
+      l.sent_bytes = std::min(content.bytes(), l.sent_bytes + part_bytes);
+      context->office->send(l.reader, context->self, *std::move(part));
+    }
+  }
+
+  // -- from workers ------------------------------------------------------------------
+
+  void accepted(const msg::envelope<msg::Accepted>& e) {
+    msg::view<msg::Accepted> in{e};
+    auto* l = find(request::read(in->getKey()));
+    if (!l)
+      return;
+    l->prompt_tokens = in->getPromptTokens();
+    if (l->accepted)
+      return;  // the client knows; work that a failover repeats is nobody's cached token
+    l->accepted = true;
+    l->cached_tokens = in->getCachedTokens();
+    what->client->on_accepted(l->prompt, l->prompt_tokens, l->cached_tokens, in->getEchoText().cStr());
+  }
+
+  void rejected(const msg::envelope<msg::Rejected>& e) {
+    msg::view<msg::Rejected> in{e};
+    auto* l = find(request::read(in->getKey()));
+    if (!l)
+      return;
+    const std::string worker = in->getWorker().cStr();
+    close_job(*l, worker);
+    if (in->getFailure().getRetryable())
+      return repeat(*l, worker, read(in->getFailure()));
+    fail(read(in->getFailure()));
+  }
+
+  void job_failed(const msg::envelope<msg::JobFailed>& e) {
+    msg::view<msg::JobFailed> in{e};
+    auto* l = find(request::read(in->getKey()));
+    if (!l)
+      return;
+    const std::string worker = in->getWorker().cStr();
+    close_job(*l, worker);
+    auto why = read(in->getFailure());
+    if (in->getFailure().getRetryable())
+      return repeat(*l, worker, why);
+    fail(why);
+  }
+
+  void prefilled(const msg::envelope<msg::PrefillDone>& e) {
+    msg::view<msg::PrefillDone> in{e};
+    auto* l = find(request::read(in->getKey()));
+    if (!l)
+      return;
+    close_job(*l, in->getWorker().cStr());
+    auto& r = record_of(*l);
+    r.prefill_done = true;
+    r.queue_ms = static_cast<double>(in->getQueueUs()) / 1000;
+    r.compute_ms = static_cast<double>(in->getComputeUs()) / 1000;
+    r.prefill_cached_tokens = in->getCachedTokens();
+    r.transfer_bytes = in->getTransferBytes();
+    r.pieces = in->getPieces();
+    r.transfer_ms = static_cast<double>(in->getTransferUs()) / 1000;
+    r.exposed_ms = static_cast<double>(in->getExposedUs()) / 1000;
+    r.transport = in->getTransport().cStr();
+    r.from_token = in->getFromToken();
+    r.to_token = in->getToToken();
+    // Told by whoever finishes last: decode may be done before this arrives.
+    record();
+  }
+
+  void job_done(const msg::envelope<msg::JobDone>& e) {
+    msg::view<msg::JobDone> in{e};
+    if (auto* l = find(request::read(in->getKey())))
+      close_job(*l, in->getWorker().cStr());
+  }
+
+  void close_job(leg& l, const std::string& worker) {
+    for (auto* job : {&l.prefill, &l.decode})
+      if (*job && (*job)->worker().name == worker)
+        (*job)->done();
+  }
+
+  void slice(const batch_slice& x) {
+    msg::view<msg::TokenBatch> batch{x.batch};
+    auto delta = batch->getStreams()[x.index];
+    auto* l = find(request::read(delta.getKey()));
+    if (!l || !l->decode || batch->getGeneration() != l->decode->worker().generation)
+      return;
+    switch (l->ledger.take(delta)) {
+      case stream_ledger::verdict::duplicate: return;
+      case stream_ledger::verdict::gap:
+        return repeat(*l, l->decode->worker().name, {500, "token_gap", "A worker skipped tokens.", "", {}});
+      case stream_ledger::verdict::fresh: break;
+    }
+    if (account.ttft_ms < 0)
+      account.ttft_ms = elapsed_ms();
+    what->client->on_delta(l->prompt, delta);
+    if (l->ledger.all_done())
+      finish(*l);
+  }
+
+  // -- ends ----------------------------------------------------------------------------
+
+  void finish(leg& l) {
+    // The worker's JobDone is on its way and would only find a closed book: nothing to cancel.
+    if (l.decode)
+      l.decode->done();
+    l.finished = true;
+    l.route.reset();
+    if (!std::all_of(legs.begin(), legs.end(), [](const auto& x) { return x.finished; }))
+      return;
+    totals sum;
+    for (const auto& x : legs) {
+      sum.prompt_tokens += x.prompt_tokens;
+      sum.cached_tokens += x.cached_tokens;
+      sum.completion_tokens += x.ledger.sampled();
+    }
+    account.status = "done";
+    account.finish = name_of(legs.front().ledger.finish());
+    over = true;
+    record();
+    what->client->on_finished(sum);
+    self->quit();
+  }
+
+  void fail(const failure& why) {
+    if (over)
+      return;
+    over = true;
+    account.status = "failed";
+    account.finish = why.code;
+    spdlog::info("event=request_failed request={} model={} status={} code={} reason=\"{}\"", what->external_id, what->model, why.http_status, why.code, why.message);
+    what->client->on_failed(why);
+    self->quit();
+  }
+
+  void lost(const worker_gone& x) {
+    for (auto& l : legs) {
+      if (l.finished || !l.uses(x.name))
+        continue;
+      close_job(l, x.name);  // there is nobody left to cancel at
+      repeat(l, x.name, {503, "worker_lost", x.name + " is gone: " + x.reason, "", std::chrono::milliseconds{1'000}});
+      if (over)
+        return;
+    }
+  }
+
+  std::chrono::milliseconds left() const {
+    return std::max(std::chrono::milliseconds{1}, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - self->clock().now()));
+  }
+  double elapsed_ms() const { return std::chrono::duration<double, std::milli>(self->clock().now() - begun).count(); }
+
+  void record() {
+    account.total_ms = elapsed_ms();
+    account.prompt_tokens = account.cached_tokens = account.completion_tokens = 0;
+    for (const auto& l : legs) {
+      account.prompt_tokens += l.prompt_tokens;
+      account.cached_tokens += l.cached_tokens;
+      account.completion_tokens += l.ledger.sampled();
+    }
+    context->timelines->put(account);
+  }
+};
+
+caf::behavior behavior(caf::stateful_actor<request_state>* self, std::shared_ptr<const request_context> context, std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
+  auto& s = self->state;
+  s.context = std::move(context);
+  s.what = std::move(what);
+  s.place = std::move(place);
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_default_handler(caf::drop);
+  s.set_out();
+  return {
+      [self](const batch_slice& x) { self->state.slice(x); },
+      [self](const msg::envelope<msg::Route>& e) { self->state.routed(e); },
+      [self](const msg::envelope<msg::RouteRefused>& e) { self->state.refused(e); },
+      [self](const msg::envelope<msg::Accepted>& e) { self->state.accepted(e); },
+      [self](const msg::envelope<msg::Rejected>& e) { self->state.rejected(e); },
+      [self](const msg::envelope<msg::PrefillDone>& e) { self->state.prefilled(e); },
+      [self](const msg::envelope<msg::JobFailed>& e) { self->state.job_failed(e); },
+      [self](const msg::envelope<msg::JobDone>& e) { self->state.job_done(e); },
+      [self](const msg::envelope<msg::PartCredit>& e) {
+        msg::view<msg::PartCredit> in{e};
+        if (auto* l = self->state.find(request::read(in->getKey())))
+          self->state.send_parts(*l, in->getReceived());
+      },
+      [self](const worker_gone& x) { self->state.lost(x); },
+      [self](route_late_atom, std::uint16_t prompt, std::uint32_t attempt) { self->state.route_late(prompt, attempt); },
+      [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
+        if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))
+          self->state.start_attempt(*l);
+      },
+      [self](deadline_atom) {
+        const auto limit = self->state.what->timeout.count();
+        self->state.fail({504, "deadline_exceeded", "The request did not end within its limit of " + std::to_string(limit) + " ms.", "", {}});
+      },
+      [self](const cancel_request& x) {
+        spdlog::info("event=request_cancelled request={} reason=\"{}\"", self->state.what->external_id, x.reason);
+        self->quit();
+      },
+      [self](const shut_down& x) { self->state.fail({503, "shutting_down", x.reason, "", std::chrono::milliseconds{1'000}}); },
+  };
+}
+
+}  // namespace
+
+caf::actor spawn_request(caf::event_based_actor* hub, std::shared_ptr<const request_context> context, std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
+  return hub->spawn<caf::monitored>(behavior, std::move(context), std::move(what), std::move(place));
+}
+
+}  // namespace troupe::request

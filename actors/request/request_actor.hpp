@@ -1,0 +1,69 @@
+#pragma once
+
+#include "actors/request/holdings.hpp"
+#include "actors/request/timeline.hpp"
+#include "messages/wire.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/event_based_actor.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace troupe::request {
+
+/// Attempts at one prompt: the first and its repetitions after lost workers.
+inline constexpr std::uint32_t attempts_max = 6;
+/// A shard answers within microseconds; after so long it is taken as lost.
+inline constexpr std::chrono::milliseconds route_timeout{2'000};
+/// Pause before an attempt is repeated when there was nobody to route to.
+inline constexpr std::chrono::milliseconds route_retry_pause{250};
+/// Parts of a long prompt, and how many may be on their way.
+inline constexpr std::size_t part_bytes = 256U << 10U;
+inline constexpr std::size_t parts_ahead_max = 2;
+
+/// What all request actors of a node share.
+struct request_context {
+  std::string host;
+  msg::address self;                          ///< `requests/<host>`
+  msg::address router;
+  std::chrono::milliseconds lease{3'000};
+  std::shared_ptr<link::post_office> office;
+  std::shared_ptr<job_book> jobs;
+  std::shared_ptr<timeline_store> timelines;
+};
+
+// -- from the hub, inside the process --------------------------------------------
+
+/// One stream's part of a token batch; the batch itself is shared.
+struct batch_slice {
+  msg::envelope<msg::TokenBatch> batch;
+  std::uint32_t index = 0;
+};
+/// A worker is gone (its process ended, its host is lost, or a newer generation has taken its name).
+struct worker_gone {
+  std::string name;
+  std::string reason;
+};
+struct cancel_request {
+  request_id id;
+  std::string reason;
+};
+/// The node is stopping: end now, with an error that says so.
+struct shut_down {
+  std::string reason;
+};
+
+/// Runs one request from routing to its end. Everything that it holds is released by its state's destructor, whatever ends it.
+/// A child of the hub, monitored by it.
+caf::actor spawn_request(caf::event_based_actor* hub, std::shared_ptr<const request_context> context, std::shared_ptr<submission> what, std::shared_ptr<ticket> place);
+
+}  // namespace troupe::request
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::batch_slice)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::shut_down)

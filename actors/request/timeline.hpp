@@ -1,0 +1,65 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace troupe::request {
+
+/// How one attempt at one prompt travelled.
+struct attempt_record {
+  std::uint16_t prompt = 0;
+  std::string plan;
+  std::string route_reason;
+  std::string prefill_worker;
+  std::string decode_worker;
+  bool prefill_done = false;
+  double queue_ms = 0;
+  double compute_ms = 0;
+  std::uint32_t prefill_cached_tokens = 0;
+  std::uint64_t transfer_bytes = 0;
+  std::uint32_t pieces = 0;
+  double transfer_ms = 0;
+  double exposed_ms = 0;
+  std::string transport;
+  std::uint32_t from_token = 0;
+  std::uint32_t to_token = 0;
+  std::string error;  ///< why the attempt ended early
+};
+
+/// A request's account of itself.
+struct timeline {
+  std::string id;
+  std::string model;
+  std::string status;  ///< running, done, failed, cancelled
+  std::vector<attempt_record> attempts;
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached_tokens = 0;
+  std::uint32_t completion_tokens = 0;
+  double ttft_ms = -1;
+  double total_ms = 0;
+  std::string finish;
+};
+
+std::string to_json(const timeline& t);
+
+/// Finished timelines that are kept for `GET /debug/requests/{id}`; the oldest are forgotten.
+inline constexpr std::size_t timelines_max = 1'000;
+
+/// The last requests' timelines by external id. Thread-safe.
+class timeline_store {
+ public:
+  void put(const timeline& t);
+  std::string get(const std::string& id) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> by_id_;
+  std::deque<std::string> order_;
+};
+
+}  // namespace troupe::request
