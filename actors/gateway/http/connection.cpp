@@ -1,0 +1,385 @@
+#include "actors/gateway/http/connection.hpp"
+
+#include "actors/gateway/http/limits.hpp"
+#include "actors/gateway/openai/encode.hpp"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/core/buffers_range.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/chunk_encode.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/serializer.hpp>
+#include <boost/beast/http/write.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace troupe::gateway::http {
+
+namespace bhttp = boost::beast::http;
+using boost::system::error_code;
+
+namespace {
+
+openai::api_error make_error(int status, const char* code, std::string message) {
+  openai::api_error e;
+  e.status = status;
+  e.type = openai::type_for(status);
+  e.code = code;
+  e.message = std::move(message);
+  return e;
+}
+
+}  // namespace
+
+connection::connection(server::impl& s, asio::ip::tcp::socket socket)
+    : server_(s), socket_(std::move(socket)),
+      buffer_(s.limits().header_bytes_max + read_bytes_max + pipelined_bytes_max),
+      since_(clock::now()) {
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::send_buffer_size(socket_send_buffer_bytes), ignored);
+  socket_.non_blocking(true, ignored);
+}
+
+void connection::start() {
+  deadline_ = since_ + server_.limits().header_timeout;
+  read();
+}
+
+// -- reading --------------------------------------------------------------------------------------
+
+void connection::read() {
+  if (reading_ || end_of_input_ || phase_ == phase::closed) return;
+  const auto ahead = phase_ == phase::answering ? pipelined_bytes_max : buffer_.max_size();
+  if (buffer_.size() >= ahead) return;  // read on when the answer is out
+  const auto room = std::min(read_bytes_max, buffer_.max_size() - buffer_.size());
+  reading_ = true;
+  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](
+                                                     error_code ec, std::size_t bytes) {
+    self->reading_ = false;
+    self->on_read(ec, bytes);
+  });
+}
+
+void connection::on_read(error_code ec, std::size_t bytes) {
+  if (phase_ == phase::closed) return;
+  if (ec == asio::error::eof) {
+    on_end_of_input();
+    return;
+  }
+  if (ec) {
+    lose("client_gone");
+    return;
+  }
+  buffer_.commit(bytes);
+  process();
+}
+
+void connection::on_end_of_input() {
+  end_of_input_ = true;
+  if (phase_ != phase::answering)
+    close();
+  else if (answer_->has_gone_handler())
+    lose("client_gone");
+  // Else the whole answer is on its way already: a client may stop sending before it has read it.
+}
+
+void connection::process() {
+  while (phase_ == phase::reading && buffer_.size() > 0)
+    if (!parse()) break;
+  if (phase_ == phase::lingering) buffer_.consume(buffer_.size());
+  if (phase_ == phase::reading && end_of_input_) {
+    close();
+    return;
+  }
+  read();
+}
+
+/// False: more bytes are needed, or the connection changed its phase.
+bool connection::parse() {
+  if (!parser_) {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(server_.limits().header_bytes_max));
+    parser_->body_limit(server_.body_bytes_max());
+    parser_->eager(true);
+    header_seen_ = false;
+    deadline_ = clock::now() + server_.limits().header_timeout;
+  }
+  error_code ec;
+  const auto used = parser_->put(buffer_.data(), ec);
+  buffer_.consume(used);
+  const bool more = ec == bhttp::error::need_more;
+  if (more) ec = {};
+  if (ec == bhttp::error::header_limit) {
+    refuse(431, "headers_too_large",
+           fmt::format("The headers are larger than {} bytes.",
+                       server_.limits().header_bytes_max));
+    return false;
+  }
+  if (ec == bhttp::error::body_limit) {
+    refuse(413, "body_too_large",
+           fmt::format("The body is larger than {} bytes.", server_.body_bytes_max()));
+    return false;
+  }
+  if (ec) {
+    refuse(400, "bad_http", fmt::format("This is not a valid HTTP request: {}.", ec.message()));
+    return false;
+  }
+  if (parser_->is_header_done() && !header_seen_ && !on_header()) return false;
+  if (parser_->is_done()) {
+    dispatch();
+    return true;
+  }
+  return !more;
+}
+
+bool connection::on_header() {
+  header_seen_ = true;
+  deadline_ = clock::now() + server_.limits().body_timeout;
+  const auto& head = parser_->get();
+  const auto count = std::distance(head.begin(), head.end());
+  if (static_cast<std::uint64_t>(count) > server_.limits().headers_max) {
+    refuse(431, "too_many_headers",
+           fmt::format("There are more than {} headers.", server_.limits().headers_max));
+    return false;
+  }
+  if (const auto expect = head.find(bhttp::field::expect); expect != head.end()) {
+    if (!boost::beast::iequals(expect->value(), "100-continue")) {
+      refuse(417, "expectation_failed", "Only 'Expect: 100-continue' is understood.");
+      return false;
+    }
+    if (!parser_->is_done()) {
+      // A few bytes into an empty socket buffer: there is nothing to wait for.
+      bhttp::response<bhttp::empty_body> go{bhttp::status::continue_, head.version()};
+      error_code ignored;
+      bhttp::write(socket_, go, ignored);
+    }
+  }
+  return true;
+}
+
+void connection::refuse(int status, const char* code, std::string message) {
+  server_.events().refused(code);
+  head_only_ = false;
+  version_ = 11;
+  keep_alive_ = false;
+  parser_.reset();
+  begin_answer();
+  answer_->send(error_reply(make_error(status, code, std::move(message))));
+}
+
+void connection::dispatch() {
+  auto request = parser_->release();
+  parser_.reset();
+  head_only_ = request.method() == bhttp::verb::head;
+  version_ = request.version();
+  keep_alive_ = request.keep_alive();
+  begin_answer();
+  server_.on_request()(std::move(request), answer_);
+}
+
+// -- answering ------------------------------------------------------------------------------------
+
+void connection::begin_answer() {
+  phase_ = phase::answering;
+  since_ = progress_ = clock::now();
+  full_since_.reset();
+  last_portion_ = false;
+  answer_ = std::make_shared<responder>(server_.wake(), server_.limits().stream_buffer_bytes_max);
+  answer_->on_output([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->flush();
+  });
+}
+
+void connection::flush() {
+  if (phase_ != phase::answering || writing_) return;
+  write();
+}
+
+bool connection::refill() {
+  out_.clear();
+  out_sent_ = 0;
+  if (last_portion_) return false;
+  auto p = answer_->take({});
+  if (p.begins) add_head(p);
+  if (p.stream && !head_only_) {
+    if (!p.bytes.empty()) {
+      if (chunked_)
+        for (auto part : boost::beast::buffers_range_ref(
+                 bhttp::make_chunk(asio::const_buffer(p.bytes.data(), p.bytes.size()))))
+          out_.append(static_cast<const char*>(part.data()), part.size());
+      else
+        out_ += p.bytes;
+    }
+    if (p.ended && chunked_)
+      for (auto part : boost::beast::buffers_range_ref(bhttp::make_chunk_last()))
+        out_.append(static_cast<const char*>(part.data()), part.size());
+  }
+  last_portion_ = p.ended;
+  return !out_.empty();
+}
+
+void connection::add_head(responder::portion& p) {
+  if (server_.draining()) keep_alive_ = false;
+  bhttp::response<bhttp::string_body> head{bhttp::int_to_status(p.head.status), version_};
+  head.set(bhttp::field::server, "troupe");
+  if (!p.head.content_type.empty()) head.set(bhttp::field::content_type, p.head.content_type);
+  for (const auto& [name, value] : p.head.headers) head.set(name, value);
+  chunked_ = false;
+  if (p.stream) {
+    head.set(bhttp::field::cache_control, "no-cache");
+    chunked_ = version_ >= 11;
+    if (!chunked_) keep_alive_ = false;  // HTTP/1.0: the end of the connection ends the answer
+    if (chunked_) head.chunked(true);
+  } else if (p.head.status != 204) {
+    head.content_length(p.head.body.size());
+  }
+  head.keep_alive(keep_alive_);
+  bhttp::response_serializer<bhttp::string_body> serializer{head};
+  serializer.split(true);
+  error_code ec;
+  while (!serializer.is_header_done() && !ec)
+    serializer.next(ec, [&](error_code&, const auto& buffers) {
+      std::size_t bytes = 0;
+      for (auto part : boost::beast::buffers_range_ref(buffers)) {
+        out_.append(static_cast<const char*>(part.data()), part.size());
+        bytes += part.size();
+      }
+      serializer.consume(bytes);
+    });
+  if (!p.stream && !head_only_) out_ += p.head.body;
+}
+
+void connection::write() {
+  while (true) {
+    if (out_sent_ == out_.size() && !refill()) break;
+    error_code ec;
+    const auto sent =
+        socket_.write_some(asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_), ec);
+    if (sent > 0) progress_ = clock::now();
+    out_sent_ += sent;
+    if (ec == asio::error::would_block || ec == asio::error::try_again) {
+      writing_ = true;
+      socket_.async_wait(asio::ip::tcp::socket::wait_write,
+                         [self = shared_from_this()](error_code wait_error) {
+                           self->writing_ = false;
+                           if (!wait_error) self->flush();
+                         });
+      return;
+    }
+    if (ec) {
+      lose("client_gone");
+      return;
+    }
+  }
+  if (last_portion_) on_answer_sent();
+}
+
+void connection::on_answer_sent() {
+  const bool go_on = keep_alive_ && !giving_up_ && !server_.draining();
+  end_answer();
+  if (!go_on) {
+    linger();
+    return;
+  }
+  phase_ = phase::reading;
+  since_ = clock::now();
+  deadline_ = since_ + server_.limits().idle_timeout;
+  // Not from here: the next request's answer may be ready at once, and so on, as deep as a client
+  // sends ahead.
+  asio::post(server_.io(), [self = shared_from_this()] {
+    if (self->phase_ == phase::reading) self->process();
+  });
+}
+
+void connection::end_answer() {
+  answer_->close();
+  answer_->on_gone(nullptr);
+  answer_.reset();
+  out_.clear();
+  out_sent_ = 0;
+  server_.answer_done();
+}
+
+void connection::linger() {
+  phase_ = phase::lingering;
+  deadline_ = clock::now() + linger_timeout;
+  error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  if (end_of_input_)
+    close();
+  else
+    process();
+}
+
+// -- ends -----------------------------------------------------------------------------------------
+
+void connection::lose(const char* reason) {
+  if (answer_ && answer_->has_gone_handler()) {
+    server_.events().refused(reason);
+    answer_->gone(reason);
+  }
+  close();
+}
+
+void connection::close() {
+  if (phase_ == phase::closed) return;
+  phase_ = phase::closed;
+  if (answer_) end_answer();
+  parser_.reset();
+  error_code ignored;
+  socket_.close(ignored);
+  server_.closed(shared_from_this());
+}
+
+void connection::abandon(const openai::api_error& why) {
+  if (phase_ != phase::answering) return;
+  const auto keep = shared_from_this();
+  giving_up_ = true;
+  deadline_ = clock::now() + last_words_timeout;
+  answer_->abandon(why);
+  answer_->gone(why.code);
+  flush();
+}
+
+void connection::stalled() {
+  server_.events().refused("client_stalled");
+  abandon(make_error(408, "client_stalled",
+                     "The client did not read the answer for too long; the request was cancelled."));
+}
+
+bool connection::deadline_passed(clock::time_point now) {
+  if (phase_ != phase::answering) return now >= deadline_;
+  if (giving_up_) return now >= deadline_;
+  const auto limit = server_.limits().stalled_client_timeout;
+  if (!answer_->full())
+    full_since_.reset();
+  else if (!full_since_)
+    full_since_ = now;
+  const bool full_too_long = full_since_ && now - *full_since_ >= limit;
+  // An answer that is complete has nobody to cancel; it just waits for a client that reads.
+  const bool stuck = writing_ && answer_->ended() && now - progress_ >= limit;
+  return answer_->overflowed() || full_too_long || stuck;
+}
+
+void connection::sweep(clock::time_point now) {
+  if (phase_ == phase::closed || !deadline_passed(now)) return;
+  if (phase_ == phase::answering) {
+    if (giving_up_ || !answer_->has_gone_handler() || (answer_->ended() && !answer_->overflowed()))
+      lose("client_stalled");
+    else
+      stalled();
+    return;
+  }
+  if (phase_ == phase::reading && parser_)
+    refuse(408, "request_timeout",
+           header_seen_ ? "The body did not arrive in time." : "The headers did not arrive in time.");
+  else
+    close();
+}
+
+}  // namespace troupe::gateway::http

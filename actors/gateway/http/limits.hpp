@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+
+namespace troupe::gateway::http {
+
+// Limits beside those of the cluster file.
+
+/// Read at once from a socket.
+inline constexpr std::size_t read_bytes_max = 64 * 1024;
+/// What a client may send ahead of an answer (pipelining); above it reading stops until the answer
+/// is out.
+inline constexpr std::size_t pipelined_bytes_max = 256 * 1024;
+/// JSON needs more bytes than the prompt that it carries: escapes, tools, keys. A body may be this
+/// much larger than `prompt_bytes_max`: a quarter, and this. Above: 413.
+inline constexpr std::size_t body_extra_bytes = 256 * 1024;
+/// A stalled client's stream may grow to this multiple of `stream_buffer_bytes_max` while
+/// `stalled_client_timeout` runs; above it the stream ends at once.
+inline constexpr std::size_t overflow_factor = 4;
+/// Kept by the kernel for one client; fixed, so that a client that doesn't read can't grow it.
+inline constexpr int socket_send_buffer_bytes = 256 * 1024;
+/// After an error or `Connection: close`: how long what the client still sends is read and thrown
+/// away, so that the answer isn't lost to a reset.
+inline constexpr std::chrono::milliseconds linger_timeout{2'000};
+/// How long a stalled client's last event may take.
+inline constexpr std::chrono::milliseconds last_words_timeout{1'000};
+/// After `accept` failed for want of descriptors or memory.
+inline constexpr std::chrono::milliseconds accept_retry_delay{100};
+/// Deadlines are looked at this often at most and at least.
+inline constexpr std::chrono::milliseconds sweep_interval_max{250};
+inline constexpr std::chrono::milliseconds sweep_interval_min{10};
+
+}  // namespace troupe::gateway::http

@@ -1,0 +1,245 @@
+#include "actors/gateway/http/server.hpp"
+
+#include "actors/gateway/http/connection.hpp"
+#include "actors/gateway/http/limits.hpp"
+#include "actors/gateway/http/server_impl.hpp"
+
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace troupe::gateway::http {
+
+using boost::system::error_code;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::chrono::milliseconds sweep_interval_for(const config::limits& l) {
+  auto shortest =
+      std::min({l.header_timeout, l.body_timeout, l.idle_timeout, l.stalled_client_timeout});
+  return std::clamp<std::chrono::milliseconds>(shortest / 4, sweep_interval_min,
+                                               sweep_interval_max);
+}
+
+error listen_error(const error_code& ec, const server_options& o, const char* what) {
+  const auto where = fmt::format("{}:{}", o.address, o.port);
+  if (ec == asio::error::address_in_use)
+    return {"port_in_use", fmt::format("cannot listen on {}: the port is in use", where)};
+  if (ec.value() == EADDRNOTAVAIL)
+    return {"address_not_ours",
+            fmt::format("cannot listen on {}: the address is not one of this machine", where)};
+  return {"listen_failed", fmt::format("cannot listen on {}: {}: {}", where, what, ec.message())};
+}
+
+openai::api_error shutting_down() {
+  openai::api_error e;
+  e.status = 503;
+  e.type = openai::type_for(503);
+  e.code = "shutting_down";
+  e.message = "The server is shutting down; send the request again.";
+  return e;
+}
+
+}  // namespace
+
+server::impl::impl(server_options options, handler on_request)
+    : options_(std::move(options)), on_request_(std::move(on_request)), io_(1), acceptor_(io_),
+      sweep_timer_(io_), accept_timer_(io_), drain_timer_(io_),
+      sweep_interval_(sweep_interval_for(options_.limits)),
+      wake_(std::make_shared<wake_list>(
+          [this] { asio::post(io_, [this] { flush_dirty(); }); })) {}
+
+expected<void> server::impl::launch() {
+  error_code ec;
+  const auto address = asio::ip::make_address(options_.address, ec);
+  if (ec)
+    return error{"address_invalid",
+                 fmt::format("cannot listen on '{}': not an IP address", options_.address)};
+  const asio::ip::tcp::endpoint where{address, options_.port};
+  acceptor_.open(where.protocol(), ec);
+  if (ec) return listen_error(ec, options_, "open");
+  acceptor_.set_option(asio::socket_base::reuse_address(true), ec);
+  acceptor_.bind(where, ec);
+  if (ec) return listen_error(ec, options_, "bind");
+  acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+  if (ec) return listen_error(ec, options_, "listen");
+  port_ = acceptor_.local_endpoint(ec).port();
+  accept();
+  thread_ = std::thread([this] {
+    const auto work = asio::make_work_guard(io_);
+    while (!io_.stopped()) {
+      try {
+        io_.run();
+      } catch (const std::exception& e) {
+        // Only for want of memory: whoever threw has lost its connection, the others go on.
+        spdlog::error("gateway event=handler_threw what=\"{}\"", e.what());
+      }
+    }
+  });
+  return ok;
+}
+
+void server::impl::shut_down() {
+  if (!thread_.joinable()) return;
+  asio::post(io_, [this] {
+    error_code ignored;
+    acceptor_.close(ignored);
+    for (const auto& c : std::exchange(connections_, {})) {
+      c->abandon(shutting_down());
+      c->close();
+    }
+    io_.stop();
+  });
+  thread_.join();
+  // Handlers that never ran hold connections: they go before the members that those refer to.
+  connections_.clear();
+}
+
+std::uint64_t server::impl::body_bytes_max() const {
+  const auto prompt = options_.limits.prompt_bytes_max;
+  return prompt + prompt / 4 + body_extra_bytes;
+}
+
+// -- accepting ------------------------------------------------------------------------------------
+
+void server::impl::accept() {
+  if (accepting_ || !acceptor_.is_open()) return;
+  accepting_ = true;
+  acceptor_.async_accept([this](error_code ec, asio::ip::tcp::socket socket) {
+    accepting_ = false;
+    on_accept(ec, std::move(socket));
+  });
+}
+
+void server::impl::on_accept(error_code ec, asio::ip::tcp::socket socket) {
+  if (ec == asio::error::operation_aborted) return;
+  if (ec) {
+    spdlog::warn("gateway event=accept_failed error=\"{}\"", ec.message());
+    accept_timer_.expires_after(accept_retry_delay);
+    accept_timer_.async_wait([this](error_code wait_error) {
+      if (!wait_error) accept();
+    });
+    return;
+  }
+  auto c = std::make_shared<connection>(*this, std::move(socket));
+  connections_.insert(c);
+  events().connections(connections_.size());
+  arm_sweep();
+  c->start();
+  if (make_room()) accept();
+}
+
+bool server::impl::make_room() {
+  if (connections_.size() < options_.limits.connections_max) return true;
+  std::shared_ptr<connection> oldest;
+  for (const auto& c : connections_)
+    if (c->idle() && (!oldest || c->since() < oldest->since())) oldest = c;
+  if (!oldest) return false;  // goes on when one closes
+  oldest->close();
+  return true;
+}
+
+void server::impl::closed(const std::shared_ptr<connection>& c) {
+  connections_.erase(c);
+  events().connections(connections_.size());
+  if (connections_.size() < options_.limits.connections_max) accept();
+}
+
+// -- output and deadlines -------------------------------------------------------------------------
+
+void server::impl::flush_dirty() {
+  for (const auto& r : wake_->take()) r->output_ready();
+}
+
+void server::impl::arm_sweep() {
+  if (sweeping_) return;
+  sweeping_ = true;
+  sweep_timer_.expires_after(sweep_interval_);
+  sweep_timer_.async_wait([this](error_code ec) {
+    sweeping_ = false;
+    if (!ec) sweep();
+  });
+}
+
+void server::impl::sweep() {
+  const auto now = connection::clock::now();
+  const auto snapshot = std::vector<std::shared_ptr<connection>>(connections_.begin(),
+                                                                 connections_.end());
+  for (const auto& c : snapshot) c->sweep(now);
+  if (!connections_.empty()) arm_sweep();  // without connections the thread sleeps
+}
+
+// -- draining -------------------------------------------------------------------------------------
+
+void server::impl::begin_drain(std::chrono::milliseconds notice, std::chrono::milliseconds limit,
+                               std::function<void()> done) {
+  if (draining_) return;
+  draining_ = true;
+  drained_ = std::move(done);
+  drain_timer_.expires_after(notice);
+  drain_timer_.async_wait([this, limit](error_code ec) {
+    if (ec) return;
+    notice_over_ = true;
+    error_code ignored;
+    acceptor_.close(ignored);
+    close_idle();
+    drain_timer_.expires_after(limit);
+    drain_timer_.async_wait([this](error_code limit_error) {
+      if (limit_error) return;
+      for (const auto& c : std::vector(connections_.begin(), connections_.end()))
+        c->abandon(shutting_down());
+      // What cannot be told in time is not told.
+      drain_timer_.expires_after(last_words_timeout);
+      drain_timer_.async_wait([this](error_code last_error) {
+        if (last_error) return;
+        for (const auto& c : std::vector(connections_.begin(), connections_.end())) c->close();
+        check_drained();
+      });
+    });
+    check_drained();
+  });
+}
+
+void server::impl::close_idle() {
+  for (const auto& c : std::vector(connections_.begin(), connections_.end()))
+    if (c->idle()) c->close();
+}
+
+void server::impl::answer_done() {
+  if (draining_ && notice_over_) asio::post(io_, [this] { check_drained(); });
+}
+
+void server::impl::check_drained() {
+  if (!drained_ || std::any_of(connections_.begin(), connections_.end(),
+                               [](const auto& c) { return c->answering(); }))
+    return;
+  drain_timer_.cancel();
+  std::exchange(drained_, nullptr)();
+}
+
+// -- the outside ----------------------------------------------------------------------------------
+
+server::server(server_options options, handler on_request)
+    : impl_(std::make_unique<impl>(std::move(options), std::move(on_request))) {}
+
+server::~server() { stop(); }
+
+expected<void> server::start() { return impl_->launch(); }
+
+std::uint16_t server::local_port() const { return impl_->port(); }
+
+void server::drain(std::chrono::milliseconds notice, std::chrono::milliseconds limit,
+                   std::function<void()> done) {
+  asio::post(impl_->io(), [this, notice, limit, done = std::move(done)]() mutable {
+    impl_->begin_drain(notice, limit, std::move(done));
+  });
+}
+
+void server::stop() { impl_->shut_down(); }
+
+}  // namespace troupe::gateway::http

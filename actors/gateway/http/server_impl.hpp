@@ -1,0 +1,72 @@
+#pragma once
+
+#include "actors/gateway/http/server.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <unordered_set>
+
+namespace troupe::gateway::http {
+
+namespace asio = boost::asio;
+class connection;
+
+/// The server's inside. All but the constructor, `launch` and `shut_down` runs on the I/O thread.
+class server::impl {
+ public:
+  impl(server_options options, handler on_request);
+
+  expected<void> launch();
+  void shut_down();
+  void begin_drain(std::chrono::milliseconds notice, std::chrono::milliseconds limit,
+                   std::function<void()> done);
+
+  // -- for connections ----------------------------------------------------------------------------
+
+  const config::limits& limits() const { return options_.limits; }
+  const std::shared_ptr<wake_list>& wake() const { return wake_; }
+  const server_events& events() const { return options_.events; }
+  const handler& on_request() const { return on_request_; }
+  bool draining() const { return draining_; }
+  std::uint64_t body_bytes_max() const;
+  void closed(const std::shared_ptr<connection>& c);
+  void answer_done();
+
+  asio::io_context& io() { return io_; }
+  std::uint16_t port() const { return port_; }
+
+ private:
+  void accept();
+  void on_accept(boost::system::error_code ec, asio::ip::tcp::socket socket);
+  bool make_room();
+  void flush_dirty();
+  void sweep();
+  void arm_sweep();
+  void close_idle();
+  void check_drained();
+
+  server_options options_;
+  handler on_request_;
+  asio::io_context io_;
+  asio::ip::tcp::acceptor acceptor_;
+  asio::steady_timer sweep_timer_;
+  asio::steady_timer accept_timer_;
+  asio::steady_timer drain_timer_;
+  std::chrono::milliseconds sweep_interval_;
+  bool sweeping_ = false;
+  bool accepting_ = false;
+  bool draining_ = false;
+  bool notice_over_ = false;
+  std::function<void()> drained_;
+  std::shared_ptr<wake_list> wake_;
+  std::unordered_set<std::shared_ptr<connection>> connections_;
+  std::atomic<std::uint16_t> port_{0};
+  std::thread thread_;
+};
+
+}  // namespace troupe::gateway::http
