@@ -24,6 +24,12 @@ struct actor_state {
   static constexpr const char* name = "directory";
 
   explicit actor_state(caf::event_based_actor* s) : self(s) {}
+  ~actor_state() {
+    for (const auto& [host, l] : peers)
+      link::close_link(l, "this node is stopping");
+    for (const auto& [engine, l] : engines)
+      link::close_link(l, "this node is stopping");
+  }
 
   void publish(const change& c, const std::string& lost_host = {}) {
     auto all = entries->all();
@@ -67,12 +73,17 @@ struct actor_state {
     if (x.peer.kind == msg::ProcessKind::ENGINE) {
       engines[x.peer.engine] = x.link;
       office->set_route(x.peer.engine, x.peer.generation, x.link);
+      if (auto i = launchers.find(x.peer.engine); i != launchers.end())
+        self->send(i->second, x);
       return;
     }
     spdlog::info("event=peer_up host={} protocol={}{}", x.peer.host, x.peer.protocol,
                  x.peer.skew.empty() ? "" : fmt::format(" config_skew=\"{}\"", fmt::join(x.peer.skew, ",")));
-    if (auto old = peers.find(x.peer.host); old != peers.end() && old->second != x.link)
+    if (auto old = peers.find(x.peer.host); old != peers.end() && old->second != x.link) {
+      // The old link takes its routes along when it ends, so the peer's set must come in anew, whatever its version.
       link::close_link(old->second, "a newer link to this host is up");
+      publish(entries->lose_host(x.peer.host), x.peer.host);
+    }
     peers[x.peer.host] = x.link;
     office->set_route(directory_name(x.peer.host), 0, x.link);
     send_set(x.peer.host);

@@ -95,10 +95,12 @@ std::string to_string(const exit_status& s) {
 
 expected<std::unique_ptr<child_process>> child_process::start(options o) {
   std::unique_ptr<child_process> child{new child_process};
-  std::promise<expected<void>> started;
-  auto result = started.get_future();
+  // Shared: the waiter may be gone before `set_value` has returned.
+  auto promise = std::make_shared<std::promise<expected<void>>>();
+  auto result = promise->get_future();
   auto* raw = child.get();
-  child->watcher_ = std::thread{[raw, &started, o = std::move(o)]() mutable {
+  child->watcher_ = std::thread{[raw, promise, o = std::move(o)]() mutable {
+    auto& started = *promise;
     int output[2], secret[2];
     if (::pipe2(output, O_CLOEXEC) != 0)
       return started.set_value(system_error("pipe"));

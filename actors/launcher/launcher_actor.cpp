@@ -28,6 +28,8 @@ namespace {
 
 using start_atom = caf::atom_constant<caf::atom("lnchstart")>;
 using loading_atom = caf::atom_constant<caf::atom("lnchload")>;
+using unlinked_atom = caf::atom_constant<caf::atom("lnchlink")>;
+using drained_atom = caf::atom_constant<caf::atom("lnchdrain")>;
 using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
 
 msg::Role role_of(config::pool_role r) {
@@ -49,7 +51,11 @@ struct launcher_state {
   msg::EntryState state = msg::EntryState::STARTING;
   std::string last_failure;                ///< as the engine itself told it
   caf::actor stopper;                      ///< who asked for the stop
+  std::chrono::milliseconds stop_within{5'000};
   bool stopping = false;
+  bool draining = false;
+  bool linked = true;                      ///< false from the loss of the running child's link on
+  directory::entry last;                   ///< as announced
   static constexpr const char* name = "launcher";
 
   explicit launcher_state(caf::event_based_actor* s) : self(s) {}
@@ -65,6 +71,7 @@ struct launcher_state {
     e.pool = options.engine.pool;
     e.model = options.model;
     e.state = state;
+    last = e;
     self->send(options.directory, directory::set_entry{std::move(e)});
   }
   void announce_state(msg::EntryState s, std::string detail) {
@@ -74,11 +81,18 @@ struct launcher_state {
     announce(std::move(e));
   }
 
+  /// Another state of the same incarnation: what the engine told of itself stays.
+  void announce_last(msg::EntryState s) {
+    state = s;
+    announce(last);
+  }
+
   void start() {
     if (stopping)
       return;
-    generation = generation == 0 ? options.first_generation : generation + 1;
+    generation = options.next_generation();
     last_failure.clear();
+    linked = true;
     child_process::options o;
     o.program = options.program;
     o.arguments = {"engine",           "--config",    options.config_file,          "--name",      options.engine.name, "--generation", std::to_string(generation), "--node-port",
@@ -118,8 +132,11 @@ struct launcher_state {
     auto entry = directory::read(s->getEntry());
     if (s->hasFailure() && s->getFailure().getMessage().size() > 0)
       last_failure = s->getFailure().getMessage().cStr();
+    if (draining)
+      entry.state = msg::EntryState::DRAINING;
     const bool news = state != entry.state;
     state = entry.state;
+    linked = true;
     if (news && state == msg::EntryState::READY)
       spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}", options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
     if (news && state == msg::EntryState::FAILED)
@@ -157,16 +174,60 @@ struct launcher_state {
                                                     : "it ended too often within health.restart_period");
   }
 
-  void stop(std::chrono::milliseconds within, caf::actor who) {
+  void stop(const stop_engine& x) {
+    if (stopping && !draining)
+      return;
     stopping = true;
-    stopper = std::move(who);
+    stopper = x.reply_to;
     if (!child) {
       announce_state(msg::EntryState::STOPPED, "stopped");
       return finish();
     }
+    stop_within = x.within;
+    if (x.drain.count() <= 0 || state != msg::EntryState::READY)
+      return terminate();
+    draining = true;
+    announce_last(msg::EntryState::DRAINING);
+    msg::draft<msg::EngineCommand> d;
+    d->setDrain(static_cast<std::uint32_t>(x.drain.count()));
+    options.office->send({options.engine.name, generation}, {launcher_name(options.engine), 0}, std::move(d).freeze().value());
+    self->delayed_send(self, x.drain, drained_atom::value);
+  }
+
+  /// A draining engine that holds nothing any more need not wait for the end of the drain.
+  void report(const msg::envelope<msg::WorkerReport>& e) {
+    msg::view<msg::WorkerReport> r{e};
+    if (draining && r->getGeneration() == generation && r->getIdle())
+      terminate();
+  }
+
+  void terminate() {
+    draining = false;
+    if (!child)
+      return;
     // SIGTERM also reaches an engine that has no link yet.
     child->signal(SIGTERM);
-    self->delayed_send(self, within, kill_atom::value);
+    self->delayed_send(self, stop_within, kill_atom::value);
+  }
+
+  void link_lost(const link::link_down& x) {
+    if (x.peer.generation != generation || !child || stopping)
+      return;
+    spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
+    linked = false;
+    announce_last(msg::EntryState::UNKNOWN);
+    self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation);
+  }
+  void link_back(const link::link_up& x) {
+    if (x.peer.generation == generation)
+      linked = true;
+  }
+  void check_link(std::uint64_t g) {
+    if (g != generation || linked || !child)
+      return;
+    last_failure = "no link to its node for " + std::to_string(options.unlinked_max.count()) + " ms";
+    spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name, last_failure);
+    child->signal(SIGKILL);
   }
 
   void kill() {
@@ -187,17 +248,28 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
   auto& s = self->state;
   s.options = std::move(options);
   s.policy = std::make_unique<supervision::restart_policy>(supervision::strategy::one_for_one, s.options.restarts, std::vector{supervision::restart_kind::permanent},
-                                                           s.options.first_generation);
+                                                           s.options.seed);
   s.options.office->bind(launcher_name(s.options.engine), 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);  // an engine's reports: the watchdog's business
+  self->set_exit_handler([self](caf::exit_msg& e) {
+    if (e.reason == caf::exit_reason::user_shutdown)
+      return self->state.stop(stop_engine{});
+    self->quit(e.reason);
+  });
+  self->send(s.options.directory, directory::watch_engine{s.options.engine.name, caf::actor_cast<caf::actor>(self)});
   self->send(self, start_atom::value);
   return {
       [self](start_atom) { self->state.start(); },
       [self](const child_ended& x) { self->state.child_gone(x); },
       [self](const link::origin& from, const msg::envelope<msg::EngineStatus>& e) { self->state.status(from, e); },
       [self](loading_atom, std::uint64_t generation, std::uint64_t seen) { self->state.check_loading(generation, seen); },
-      [self](const stop_engine& x) { self->state.stop(x.within, caf::actor_cast<caf::actor>(self->current_sender())); },
+      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) { self->state.report(e); },
+      [self](const link::link_up& x) { self->state.link_back(x); },
+      [self](const link::link_down& x) { self->state.link_lost(x); },
+      [self](unlinked_atom, std::uint64_t generation) { self->state.check_link(generation); },
+      [self](const stop_engine& x) { self->state.stop(x); },
+      [self](drained_atom) { self->state.terminate(); },
       [self](kill_atom) { self->state.kill(); },
   };
 }

@@ -29,10 +29,13 @@ struct launcher_options {
   std::string config_file;
   std::uint16_t node_port = 0;               ///< of the link listener for engines, on loopback
   std::vector<std::uint8_t> secret;
-  /// First generation; each start takes the next. From the clock of the node's start, so that a new node's engines are newer than the old one's.
-  std::uint64_t first_generation = 1;
+  /// Of each start of the engine: larger than any before, also across restarts of the launcher and of the node.
+  std::function<std::uint64_t()> next_generation;
+  std::uint64_t seed = 1;                    ///< of the back-off's jitter
   supervision::restart_limits restarts;
   std::chrono::milliseconds load_timeout{300'000};  ///< without progress of loading
+  /// An engine whose link is lost but whose process lives may come back for so long; then it is killed.
+  std::chrono::milliseconds unlinked_max{10'000};
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
   child_starter start = &child_process::start;
@@ -40,9 +43,12 @@ struct launcher_options {
 
 // -- messages inside the process -----------------------------------------------
 
-/// To a launcher: stop the engine, within so long; then kill. It answers the sender with `engine_stopped` and ends.
+/// To a launcher: let the engine finish its jobs for `drain` (0: don't wait), then stop it; kill it when that takes longer than `within`. It tells `reply_to` by
+/// `engine_stopped` and ends. An EXIT with `user_shutdown` means the same, without draining.
 struct stop_engine {
+  std::chrono::milliseconds drain{0};
   std::chrono::milliseconds within{5'000};
+  caf::actor reply_to;
 };
 struct engine_stopped {
   std::string engine;

@@ -48,7 +48,9 @@ msg::envelope<msg::Hello> make_hello(const identity& self) {
     ++i;
   }
   d->setBuild("troupe " TROUPE_VERSION);
-  d->setSecret(kj::arrayPtr(self.secret.data(), self.secret.size()));
+  // A node keeps its secret: only its own engines prove something by it.
+  if (self.kind == msg::ProcessKind::ENGINE)
+    d->setSecret(kj::arrayPtr(self.secret.data(), self.secret.size()));
   return std::move(d).freeze().value();
 }
 

@@ -7,7 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <random>
+#include <set>
+#include <utility>
 
 namespace troupe::link {
 
@@ -200,9 +201,15 @@ struct connector_state {
   std::chrono::milliseconds pause{0};
   caf::actor link;
   bool had_complained = false;
+  bool was_refused = false;
+  std::uint64_t attempt = 0;    ///< the latest that was arranged; older ones are void
   static constexpr const char* name = "connector";
 
   explicit connector_state(caf::event_based_actor* s) : self(s) {}
+  ~connector_state() {
+    if (link)
+      close_link(link, "this process is stopping");
+  }
 
   void connect() {
     auto mm = self->system().middleman().actor_handle();
@@ -216,13 +223,26 @@ struct connector_state {
             [this](caf::error& e) { again(self->system().render(e)); });
   }
 
+  void refused(const link_refused& why) {
+    self->send(context->owner, why);
+    // An engine's start is over then. A node asks again: the peer may be restarted with another cluster file.
+    if (context->self.kind != msg::ProcessKind::NODE)
+      return self->quit();
+    was_refused = true;
+    // The DOWN of the refused attempt may have overtaken this message: then the attempt that it arranged comes too early.
+    if (!link)
+      again(why.why.message);
+  }
+
   void again(const std::string& why) {
     pause = std::clamp(pause * 2, context->timing.reconnect_min, context->timing.reconnect_max);
     if (!had_complained) {
       had_complained = true;
       spdlog::info("event=link_waiting peer={} address={}:{} reason=\"{}\"", peer_name, address, port, why);
     }
-    self->delayed_send(self, pause, connect_now_atom::value);
+    if (std::exchange(was_refused, false))
+      pause = context->timing.refused_retry;
+    self->delayed_send(self, pause, connect_now_atom::value, ++attempt);
   }
 };
 
@@ -241,13 +261,15 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self, std
     self->state.pause = std::chrono::milliseconds{0};
     self->state.again(down.reason ? self->system().render(down.reason) : "the link ended");
   });
-  self->send(self, connect_now_atom::value);
+  self->send(self, connect_now_atom::value, s.attempt);
   return {
-      [self](connect_now_atom) { self->state.connect(); },
+      [self](connect_now_atom, std::uint64_t attempt) {
+        if (attempt == self->state.attempt)
+          self->state.connect();
+      },
       [self](link_refused& refused) {
         refused.peer = self->state.peer_name;
-        self->send(self->state.context->owner, refused);
-        self->quit();
+        self->state.refused(refused);
       },
   };
 }

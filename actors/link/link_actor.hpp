@@ -23,6 +23,8 @@ struct link_timing {
   std::chrono::milliseconds handshake{3'000};
   std::chrono::milliseconds reconnect_min{100};
   std::chrono::milliseconds reconnect_max{2'000};
+  /// After a refusal, which only a restart of one side can mend.
+  std::chrono::milliseconds refused_retry{15'000};
 };
 
 /// What all links of a process share. Immutable.
@@ -61,7 +63,7 @@ struct link_refused {
 expected<std::uint16_t> listen(caf::actor_system& system, std::shared_ptr<const link_context> context, const std::string& address, std::uint16_t port, caf::actor& listener);
 
 /// An actor that keeps a link to one peer: connects, shakes hands, and connects again after a loss, with back-off. `peer_name` is for messages only.
-/// It ends when it is refused for good, after `link_refused` to the owner.
+/// A refusal is told to the owner by `link_refused`: an engine's connector ends then, a node's tries again after `refused_retry`.
 caf::actor spawn_connector(caf::actor_system& system, std::shared_ptr<const link_context> context, std::string peer_name, std::string address, std::uint16_t port);
 
 /// Says Goodbye on a link and ends it.

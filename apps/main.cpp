@@ -1,0 +1,42 @@
+#include "apps/config_command.hpp"
+#include "apps/node/node_command.hpp"
+#include "messages/base/exit_codes.hpp"
+#if __has_include("apps/bench/bench_command.hpp")
+#include "apps/bench/bench_command.hpp"
+#endif
+#if __has_include("apps/engine_command.hpp")
+#include "apps/engine_command.hpp"
+#endif
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+int main(int argc, char** argv) {
+  int exit_code = troupe::exit_ok;
+  CLI::App app{"Troupe serves language models on a fleet of machines."};
+  app.set_version_flag("--version", "troupe " TROUPE_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(36);
+
+  troupe::apps::add_node_command(app, exit_code);
+#if __has_include("apps/engine_command.hpp")
+  troupe::apps::add_engine_command(app, exit_code);
+#endif
+#if __has_include("apps/bench/bench_command.hpp")
+  troupe::apps::add_bench_command(app, exit_code);
+#endif
+  troupe::apps::add_config_command(app, exit_code);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    // CLI11's own codes are above 100; scripts get one for all misuse.
+    return app.exit(e) == 0 ? troupe::exit_ok : troupe::exit_usage;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "troupe: internal error: %s\n", e.what());
+    return troupe::exit_internal;
+  }
+  return exit_code;
+}

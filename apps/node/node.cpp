@@ -1,0 +1,125 @@
+#include "apps/node/node.hpp"
+
+#include "actors/link/system_config.hpp"
+#include "apps/node/local_address.hpp"
+#include "apps/node/node_tree.hpp"
+#include "apps/node/signals.hpp"
+#include "config/parse.hpp"
+#include "messages/base/exit_codes.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+
+namespace troupe::apps {
+
+namespace {
+
+/// What a second signal leaves to engines between SIGTERM and SIGKILL is theirs; waiting for jobs ends at once.
+constexpr std::chrono::milliseconds no_wait_ms{0};
+
+int fail(int code, const std::string& message) {
+  std::fprintf(stderr, "troupe node: %s\n", message.c_str());
+  return code;
+}
+
+void set_up_log(const std::string& level) {
+  auto logger = spdlog::stderr_logger_mt("troupe");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
+  logger->flush_on(spdlog::level::trace);
+  spdlog::set_default_logger(std::move(logger));
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+std::string host_names(const config::cluster& c) {
+  std::string names;
+  for (const auto& h : c.hosts)
+    names += (names.empty() ? "" : ", ") + h.name;
+  return names;
+}
+
+/// Every address that this host is to listen on, tried before anything is started. All problems at once.
+int check_addresses(const config::cluster& c, const config::host& self) {
+  int code = exit_ok;
+  auto check = [&](const std::string& what, const std::string& address, std::uint16_t port, const config::location& where) {
+    if (auto r = check_listen_address(what, address, port); !r)
+      code = fail(exit_address, to_string(where) + ": " + r.error().message);
+  };
+  check("links of host " + self.name, self.address, self.port, self.where);
+  for (const auto& g : c.gateways)
+    if (g.host == self.name)
+      check("gateway of host " + self.name, g.address, g.port, g.where);
+  return code;
+}
+
+/// Serves until told to stop. True when the end was asked for.
+bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
+  if (signals.wait() == stop_signals::cause::woken)
+    return false;
+  fmt::print("stopping: streams have {} s to end; a second signal ends them at once\n", std::chrono::duration_cast<std::chrono::seconds>(limits.drain_timeout).count());
+  std::fflush(stdout);
+  const auto until = std::chrono::steady_clock::now() + limits.drain_timeout;
+  bool hurry = false;
+  auto poll = [&] {
+    hurry = hurry || signals.wait(no_wait_ms) == stop_signals::cause::signal;
+    return hurry;
+  };
+  tree.drain_requests(limits.drain_timeout, poll);
+  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+  if (hurry || left < no_wait_ms)
+    left = no_wait_ms;
+  tree.stop_engines(left, poll);
+  return true;
+}
+
+}  // namespace
+
+int run_node(const node_options& options) {
+  auto loaded = config::load(options.config_file);
+  if (!loaded) {
+    for (const auto& p : loaded.problems)
+      std::fprintf(stderr, "%s\n", to_string(p).c_str());
+    return fail(exit_config, fmt::format("the cluster file has {} problem{}", loaded.problems.size(), loaded.problems.size() == 1 ? "" : "s"));
+  }
+  const auto& cluster = *loaded.value;
+  const auto* self = cluster.find_host(options.host);
+  if (!self)
+    return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}", options.config_file, options.host, host_names(cluster)));
+  if (int code = check_addresses(cluster, *self); code != exit_ok)
+    return code;
+
+  stop_signals signals;
+  set_up_log(options.log_level);
+  link::system_config config{cluster.health.heartbeat_interval, cluster.health.heartbeat_timeout};
+  caf::actor_system system{config};
+  std::optional<std::string> lost;
+  bool asked = false;
+  {
+    node_setup setup{cluster, options.host, std::filesystem::absolute(options.config_file).string(), "/proc/self/exe", static_cast<std::uint64_t>(std::time(nullptr))};
+    setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
+    node_tree tree{system, std::move(setup), [&](std::string why) {
+                     spdlog::critical("event=ground_lost reason=\"{}\"", why);
+                     signals.wake();
+                   }};
+    if (auto started = tree.start(); !started)
+      return fail(exit_address, to_string(self->where) + ": " + started.error().message);
+    fmt::print("{}\n", tree.describe());
+    std::fflush(stdout);
+    spdlog::info("event=node_started host={} cluster={} pid={} config_digest={}", options.host, cluster.section.id, ::getpid(), cluster.digest);
+    asked = serve(tree, signals, cluster.limits);
+    tree.stop();
+  }
+  spdlog::info("event=node_stopped host={}", options.host);
+  // Whoever still lives holds nothing that must be saved: engines are gone, clients have their endings.
+  system.await_actors_before_shutdown(false);
+  return asked ? exit_ok : exit_internal;
+}
+
+}  // namespace troupe::apps

@@ -1,0 +1,245 @@
+#include "apps/node/node_tree.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <fmt/format.h>
+#include <openssl/rand.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace troupe::apps {
+
+namespace {
+
+/// Of the secret by which an engine proves that this node started it.
+constexpr std::size_t secret_bytes = 32;
+/// From SIGTERM to SIGKILL of an engine.
+constexpr std::chrono::milliseconds engine_stop_ms{5'000};
+/// What a launcher is given on top, to see its child's end.
+constexpr std::chrono::milliseconds launcher_slack_ms{2'000};
+constexpr std::chrono::milliseconds poll_interval_ms{50};
+
+std::vector<std::uint8_t> random_secret() {
+  std::vector<std::uint8_t> secret(secret_bytes);
+  if (RAND_bytes(secret.data(), static_cast<int>(secret.size())) != 1)
+    throw std::runtime_error("no random bytes from the operating system");
+  return secret;
+}
+
+supervision::restart_limits limits_of(const config::health& h) {
+  return {h.restart_intensity, h.restart_period, h.restart_backoff_min, h.restart_backoff_max};
+}
+
+/// Tells the person at the terminal how the engines of this host are doing.
+caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryState>>* self, const std::string& host) {
+  self->set_default_handler(caf::drop);
+  return {
+      [self, host](const directory::directory_changed& x) {
+        for (const auto& e : x.what.added_or_changed) {
+          if (e.host != host || e.role == msg::Role::LAUNCHER)
+            continue;
+          auto& known = self->state[e.name];
+          if (std::exchange(known, e.state) == e.state)
+            continue;
+          if (e.state == msg::EntryState::READY && !e.model.empty())
+            fmt::print("engine {} is ready: model {}, {} tokens of context, {} slots\n", e.name, e.model, e.context_tokens, e.slots);
+          else if (e.state == msg::EntryState::LOADING)
+            fmt::print("engine {} is loading {}\n", e.name, e.model);
+          else if (e.state == msg::EntryState::FAILED)
+            fmt::print("engine {} has failed: {}\n", e.name, e.detail);
+          std::fflush(stdout);
+        }
+      },
+  };
+}
+
+}  // namespace
+
+node_tree::node_tree(caf::actor_system& system, node_setup setup, std::function<void(std::string)> on_lost)
+    : system_(system), setup_(std::move(setup)), on_lost_(std::move(on_lost)), process_(link::random_process_id()) {}
+
+node_tree::~node_tree() {
+  stop();
+}
+
+expected<void> node_tree::start_links() {
+  const auto& c = setup_.cluster;
+  link::link_context context;
+  context.self.cluster_id = c.section.id;
+  context.self.process = process_;
+  context.self.kind = msg::ProcessKind::NODE;
+  context.self.host = setup_.host;
+  context.self.config_generation = c.generation;
+  context.self.config_digest = c.digest;
+  context.self.config_sections = c.section_digests;
+  context.self.secret = random_secret();
+  for (const auto& h : c.hosts)
+    context.known_hosts.push_back(h.name);
+  context.office = office_;
+  context.timing.ping = c.health.heartbeat_interval;
+  context.timing.silence_max = c.health.heartbeat_timeout;
+  context.owner = directory_;
+  context_ = std::make_shared<const link::link_context>(std::move(context));
+
+  const auto* self = c.find_host(setup_.host);
+  caf::actor for_peers, for_engines;
+  auto bound = link::listen(system_, context_, self->address, self->port, for_peers);
+  if (!bound)
+    return std::move(bound).error();
+  ground_.push_back(for_peers);
+  // Engines come over loopback, whatever the host's own address is.
+  bound = link::listen(system_, context_, "127.0.0.1", 0, for_engines);
+  if (!bound)
+    return std::move(bound).error();
+  ground_.push_back(for_engines);
+  engine_port_ = *bound;
+  return ok;
+}
+
+void node_tree::add_connectors(std::vector<supervision::child_spec>& children) {
+  for (const auto& peer : setup_.cluster.hosts) {
+    // One link for each pair: the host whose name sorts first connects.
+    if (peer.name <= setup_.host)
+      continue;
+    children.push_back({"connector/" + peer.name, [this, peer](std::uint64_t) -> expected<caf::actor> {
+                          return link::spawn_connector(system_, context_, peer.name, peer.address, peer.port);
+                        }});
+  }
+}
+
+void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
+  for (const auto& engine : config::engines_on(setup_.cluster, setup_.host)) {
+    const auto* pool = setup_.cluster.find_pool(engine.pool);
+    launcher::launcher_options o;
+    o.engine = engine;
+    o.role = pool->role;
+    o.model = pool->model;
+    o.program = setup_.program;
+    o.config_file = setup_.config_file;
+    o.node_port = engine_port_;
+    o.secret = context_->self.secret;
+    o.next_generation = [this] { return next_generation(); };
+    o.restarts = limits_of(setup_.cluster.health);
+    o.load_timeout = setup_.cluster.health.load_timeout;
+    o.office = office_;
+    o.directory = directory_;
+    children.push_back({launcher::launcher_name(engine),
+                        [this, o](std::uint64_t) mutable -> expected<caf::actor> {
+                          o.seed = next_generation();
+                          auto started = launcher::spawn_launcher(system_, o);
+                          std::lock_guard lock{launchers_mutex_};
+                          launchers_[o.engine.name] = started;
+                          return started;
+                        },
+                        // A launcher that was told to stop has ended well.
+                        supervision::restart_kind::transient, engine_stop_ms + launcher_slack_ms});
+  }
+}
+
+void node_tree::start_announcer() {
+  auto a = system_.spawn(announcer, setup_.host);
+  ground_.push_back(a);
+  caf::anon_send(directory_, directory::subscribe{a});
+}
+
+void node_tree::watch_ground() {
+  auto watched = ground_;
+  watched.push_back(root_);
+  ground_.push_back(system_.spawn([this, watched](caf::event_based_actor* self) -> caf::behavior {
+    self->set_default_handler(caf::drop);
+    for (const auto& a : watched)
+      self->monitor(a);
+    self->set_down_handler([this, self](caf::down_msg& d) {
+      if (!stopping_)
+        on_lost_(self->system().render(d.reason));
+    });
+    return {[](caf::unit_t) {}};
+  }));
+}
+
+expected<void> node_tree::start() {
+  directory_ = directory::spawn_directory(system_, setup_.host, process_, office_, view_);
+  ground_.push_back(directory_);
+  if (auto listening = start_links(); !listening)
+    return listening;
+  start_announcer();
+  supervision::supervisor_options o;
+  o.name = "node/" + setup_.host;
+  o.limits = limits_of(setup_.cluster.health);
+  o.first_generation = next_generation();
+  o.seed = o.first_generation;
+  add_connectors(o.children);
+  add_launchers(o.children);
+  root_ = supervision::spawn_supervisor(system_, std::move(o));
+  watch_ground();
+  return ok;
+}
+
+std::string node_tree::describe() const {
+  const auto& c = setup_.cluster;
+  const auto* self = c.find_host(setup_.host);
+  auto text = fmt::format("host {} of cluster {}: links on {}:{}", setup_.host, c.section.id, self->address, self->port);
+  const auto engines = config::engines_on(c, setup_.host);
+  for (const auto& e : engines)
+    text += fmt::format("\n  engine {} of pool {}", e.name, e.pool);
+  return text;
+}
+
+void node_tree::drain_requests(std::chrono::milliseconds limit, const std::function<bool()>& poll) {
+  (void)limit;
+  (void)poll;
+}
+
+void node_tree::stop_engines(std::chrono::milliseconds drain, const std::function<bool()>& poll) {
+  stopping_ = true;
+  std::map<std::string, caf::actor> left;
+  {
+    std::lock_guard lock{launchers_mutex_};
+    left = launchers_;
+  }
+  caf::scoped_actor me{system_};
+  auto order = [&](std::chrono::milliseconds d) {
+    for (const auto& [engine, l] : left)
+      me->send(l, launcher::stop_engine{d, engine_stop_ms, caf::actor_cast<caf::actor>(me)});
+  };
+  for (const auto& [engine, l] : left)
+    me->monitor(l);
+  order(drain);
+  using clock = std::chrono::steady_clock;
+  const auto until = clock::now() + drain + engine_stop_ms + launcher_slack_ms;
+  bool hurried = false;
+  while (!left.empty() && clock::now() < until) {
+    me->receive([&](const launcher::engine_stopped& x) { left.erase(x.engine); },
+                [&](const caf::down_msg& d) { std::erase_if(left, [&](const auto& x) { return x.second.address() == d.source; }); },
+                caf::after(poll_interval_ms) >> [] {});
+    if (!hurried && poll()) {
+      hurried = true;
+      order(std::chrono::milliseconds{0});
+    }
+  }
+}
+
+void node_tree::stop() {
+  stopping_ = true;
+  if (root_) {
+    caf::scoped_actor me{system_};
+    // Connectors end their links with them, launchers their engines.
+    me->monitor(root_);
+    me->send_exit(root_, caf::exit_reason::user_shutdown);
+    me->receive([](const caf::down_msg&) {}, caf::after(engine_stop_ms + launcher_slack_ms) >> [] {});
+    root_ = nullptr;
+  }
+  for (auto i = ground_.rbegin(); i != ground_.rend(); ++i)
+    caf::anon_send_exit(*i, caf::exit_reason::user_shutdown);
+  ground_.clear();
+  directory_ = nullptr;
+}
+
+}  // namespace troupe::apps

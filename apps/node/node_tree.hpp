@@ -1,0 +1,82 @@
+#pragma once
+
+#include "actors/directory/directory_actor.hpp"
+#include "actors/launcher/launcher_actor.hpp"
+#include "actors/link/link_actor.hpp"
+#include "actors/link/post_office.hpp"
+#include "actors/supervision/supervisor.hpp"
+#include "config/cluster.hpp"
+#include "messages/base/expected.hpp"
+
+#include <caf/actor_system.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace troupe::apps {
+
+/// What a node is made from; immutable once the tree stands.
+struct node_setup {
+  config::cluster cluster;
+  std::string host;
+  std::string config_file;
+  std::string program;           ///< this executable, for engines
+  std::uint64_t started_s = 0;   ///< Unix time of the start: the high part of every generation
+};
+
+/// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over connectors, data plane and launchers.
+///
+/// The ground is not restarted, since all others hold handles to it: when it is lost, `on_lost` is called (any thread) and the process is to end. Used from the
+/// main thread.
+class node_tree {
+ public:
+  node_tree(caf::actor_system& system, node_setup setup, std::function<void(std::string)> on_lost);
+  ~node_tree();
+  node_tree(const node_tree&) = delete;
+  node_tree& operator=(const node_tree&) = delete;
+
+  /// Listeners, then everything else in order. Errors: as `link::listen`, and of the gateway.
+  expected<void> start();
+
+  /// Requests of this node end by themselves, up to `limit`; new ones are refused. `poll` is called now and then: true gives up waiting.
+  void drain_requests(std::chrono::milliseconds limit, const std::function<bool()>& poll);
+  /// Engines finish within `drain`, then end. Returns when all processes are gone, at the latest after `drain` and the time to kill.
+  void stop_engines(std::chrono::milliseconds drain, const std::function<bool()>& poll);
+  /// Says goodbye to the peers and ends all actors.
+  void stop();
+
+  std::string describe() const;
+
+ private:
+  std::uint64_t next_generation() { return (setup_.started_s << 20U) + ++generations_; }
+  expected<void> start_links();
+  void add_connectors(std::vector<supervision::child_spec>& children);
+  void add_launchers(std::vector<supervision::child_spec>& children);
+  void start_announcer();
+  void watch_ground();
+
+  caf::actor_system& system_;
+  node_setup setup_;
+  std::function<void(std::string)> on_lost_;
+  std::atomic<std::uint64_t> generations_{0};
+  std::atomic<bool> stopping_{false};
+
+  link::process_id process_{};
+  std::shared_ptr<link::post_office> office_ = std::make_shared<link::post_office>();
+  std::shared_ptr<directory::directory_view> view_ = std::make_shared<directory::directory_view>();
+  std::shared_ptr<const link::link_context> context_;
+  caf::actor directory_;
+  std::vector<caf::actor> ground_;     ///< ended last, in this order
+  std::uint16_t engine_port_ = 0;
+  caf::actor root_;
+
+  std::mutex launchers_mutex_;
+  std::map<std::string, caf::actor> launchers_;  ///< the current incarnations, by engine
+};
+
+}  // namespace troupe::apps
