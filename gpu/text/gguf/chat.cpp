@@ -1,0 +1,218 @@
+#include "gpu/text/gguf/chat.hpp"
+
+#include "gpu/text/gguf/builtin_templates.hpp"
+#include "gpu/text/gguf/chat_request.hpp"
+#include "gpu/text/gguf/grammar.hpp"
+#include "gpu/text/gguf/plan_json.hpp"
+#include "gpu/text/gguf/tool_fallback.hpp"
+
+#include <chat.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <llama.h>
+#include <log.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace troupe::gguf {
+namespace {
+
+std::vector<std::string> known_names() {
+  std::vector<const char*> names(256);
+  const auto count = llama_chat_builtin_templates(names.data(), names.size());
+  names.resize(static_cast<std::size_t>(std::clamp<std::int32_t>(count, 0, 256)));
+  return {names.begin(), names.end()};
+}
+
+/// llama.cpp's helpers log prompts; errors come as exceptions anyway.
+void silence_helpers() {
+  static std::once_flag once;
+  std::call_once(once, [] { common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1); });
+}
+
+error template_failed(const std::exception& e) {
+  return {"template_failed",
+          fmt::format("the model's chat template refuses this request: {}", e.what()), "messages"};
+}
+
+std::string schema_of(msg::Completion::Reader request) {
+  const auto format = request.getResponseFormat();
+  if (format.isJsonObject()) return R"({"type": "object"})";
+  if (!format.isJsonSchema()) return {};
+  const auto schema = format.getJsonSchema();
+  return {schema.begin(), schema.size()};
+}
+
+grammar_triggers triggers_of(const common_chat_params& params, const vocabulary& words,
+                             const std::vector<token_id>& preserved) {
+  grammar_triggers out;
+  for (const auto& trigger : params.grammar_triggers) {
+    switch (trigger.type) {
+    case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN:
+      out.tokens.push_back(trigger.token);
+      break;
+    case COMMON_GRAMMAR_TRIGGER_TYPE_WORD: {
+      const auto token = words.single_token(trigger.value);
+      if (token && std::find(preserved.begin(), preserved.end(), *token) != preserved.end())
+        out.tokens.push_back(*token);
+      else
+        out.patterns.push_back(regex_escape(trigger.value));
+      break;
+    }
+    case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN:
+      out.patterns.push_back(trigger.value);
+      break;
+    case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL: {
+      const auto& p = trigger.value;
+      const bool begins = p.starts_with('^');
+      const bool ends = p.ends_with('$');
+      out.patterns.push_back((begins ? "" : "^") + p + (ends ? "" : "$"));
+      break;
+    }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void chat::deleter::operator()(common_chat_templates* templates) const {
+  common_chat_templates_free(templates);
+}
+
+chat::~chat() = default;
+
+/// A request with what is decided about it.
+struct chat::request_inputs {
+  common_chat_templates_inputs inputs;
+  std::string schema;  ///< of the answer; empty: any text
+  bool calls_tools = false;
+};
+
+expected<std::unique_ptr<chat>> chat::make(const llama_model* model, const std::string& which,
+                                           std::shared_ptr<const vocabulary> words) {
+  silence_helpers();
+  std::unique_ptr<chat> out(new chat);
+  out->words_ = std::move(words);
+  if (which.empty() && llama_model_chat_template(model, nullptr) == nullptr) return out;
+  std::string source = which;
+  if (which == "gemma") {
+    source = gemma_template;
+  } else if (!which.empty() && which != "chatml" && which.find('{') == std::string::npos) {
+    const auto names = known_names();
+    if (std::find(names.begin(), names.end(), which) == names.end())
+      return error{"template_unknown",
+                   fmt::format("\"{}\" is no chat template: neither Jinja source nor one of {}",
+                               which, fmt::join(names, ", "))};
+    out->jinja_ = false;
+  }
+  try {
+    out->templates_.reset(common_chat_templates_init(model, source).release());
+    if (out->jinja_)
+      out->describes_tools_ = common_chat_templates_get_caps(
+          out->templates_.get())["supports_tools"];
+    if (!out->describes_tools_)
+      out->tool_format_.reset(common_chat_templates_init(model, tool_format_template).release());
+  } catch (const std::exception& e) {
+    return error{"template_unknown", fmt::format("the chat template cannot be used: {}", e.what())};
+  }
+  return out;
+}
+
+expected<rendered_chat> chat::render(msg::Completion::Reader request) const {
+  if (!templates_)
+    return error{"no_chat_template",
+                 "the model has no chat template, so it can only complete text (/v1/completions); "
+                 "set `chat_template` of the model in the cluster file",
+                 "messages"};
+  auto inputs = chat_inputs(request);
+  if (!inputs) return inputs.error();
+  request_inputs in{std::move(*inputs), schema_of(request), false};
+  in.calls_tools = !in.inputs.tools.empty() &&
+                   in.inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
+  const bool constrained = !request.getResponseFormat().isText();
+  if (constrained) {
+    if (in.calls_tools)
+      return error{"unsupported_parameter",
+                   "an answer that follows a schema and may also call tools is not supported: "
+                   "leave out `tools` or `response_format`, or set `tool_choice` to none",
+                   "response_format"};
+    if (auto grammar = grammar_of_schema(in.schema); !grammar) return grammar.error();
+  }
+  if (in.calls_tools) {
+    for (std::size_t i = 0; i < in.inputs.tools.size(); ++i) {
+      if (auto grammar = grammar_of_schema(in.inputs.tools[i].parameters); !grammar)
+        return error{"invalid_tools",
+                     fmt::format("the parameters of the tool \"{}\": {}", in.inputs.tools[i].name,
+                                 grammar.error().message),
+                     fmt::format("tools[{}].function.parameters", i)};
+    }
+  }
+  try {
+    auto out = apply(in);
+    if (!out || out->plan.grammar.empty()) return out;
+    // Here, where the client can still be told: whether the grammar works with this vocabulary.
+    if (auto limits = make_constraint(words_, out->plan); !limits) {
+      auto why = limits.error();
+      if (in.calls_tools) why.code = "invalid_tools", why.parameter = "tools";
+      return why;
+    }
+    return out;
+  } catch (const std::exception& e) {
+    return template_failed(e);
+  }
+}
+
+expected<rendered_chat> chat::apply(const request_inputs& in) const {
+  auto inputs = in.inputs;
+  inputs.use_jinja = jinja_;
+  common_chat_params params;
+  rendered_chat out;
+  if (in.calls_tools && !describes_tools_) {
+    // The format's own grammar and parser, the model's own turns.
+    auto format_inputs = inputs;
+    format_inputs.use_jinja = true;
+    auto format = common_chat_templates_apply(tool_format_.get(), format_inputs);
+    describe_tools(inputs);
+    params = common_chat_templates_apply(templates_.get(), inputs);
+    out.prompt = std::move(params.prompt);
+    auto stops = std::move(params.additional_stops);
+    params = std::move(format);
+    params.additional_stops = std::move(stops);
+    out.parses = true;
+  } else {
+    if (!describes_tools_) describe_tools(inputs);  // turns with calls in the conversation so far
+    params = common_chat_templates_apply(templates_.get(), inputs);
+    out.parses = in.calls_tools || params.supports_thinking;
+    if (out.parses && !in.schema.empty()) {
+      inputs.json_schema = in.schema;
+      params = common_chat_templates_apply(templates_.get(), inputs);
+    }
+    out.prompt = std::move(params.prompt);
+  }
+  auto& plan = out.plan;
+  plan.stops = std::move(params.additional_stops);
+  if (!out.parses) {
+    if (!in.schema.empty()) plan.grammar = *grammar_of_schema(in.schema);
+    return out;
+  }
+  for (const auto& text : params.preserved_tokens)
+    if (const auto token = words_->single_token(text)) plan.preserved_tokens.push_back(*token);
+  plan.generation_prompt = params.generation_prompt;
+  plan.grammar = params.grammar;
+  plan.grammar_lazy = params.grammar_lazy;
+  if (params.grammar_lazy)
+    plan.grammar_triggers_json = to_json(triggers_of(params, *words_, plan.preserved_tokens));
+  parser_spec spec;
+  spec.format = params.format;
+  spec.parser = params.parser;
+  spec.tool_calls = in.calls_tools;
+  plan.parser_json = to_json(spec);
+  return out;
+}
+
+}  // namespace troupe::gguf

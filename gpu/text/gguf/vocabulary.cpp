@@ -1,0 +1,77 @@
+#include "gpu/text/gguf/vocabulary.hpp"
+
+#include <fmt/format.h>
+#include <llama.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace troupe::gguf {
+namespace {
+
+/// Nearly all tokens are shorter; the others take a second call.
+constexpr std::size_t usual_piece_bytes = 64;
+constexpr std::size_t text_bytes_max = std::numeric_limits<std::int32_t>::max() / 2;
+
+}  // namespace
+
+vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
+    : model_(std::move(model)), vocab_(llama_model_get_vocab(model_.get())),
+      size_(static_cast<std::uint32_t>(llama_vocab_n_tokens(vocab_))) {
+  if (llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL)
+    bos_ = llama_vocab_bos(vocab_);
+  for (token_id t = 0; contains(t); ++t) {
+    if (llama_vocab_is_eog(vocab_, t))
+      end_tokens_.push_back(t);
+    else if (const auto text = piece(t); text.size() == 1 && text[0] > 0)
+      character_tokens_.push_back(t);
+  }
+}
+
+expected<std::vector<token_id>> vocabulary::tokenize(std::string_view text, bool add_special,
+                                                     bool parse_special) const {
+  if (text.size() > text_bytes_max) {
+    return error{"prompt_too_long",
+                 fmt::format("a text of {} bytes is too long to tokenise", text.size())};
+  }
+  const auto bytes = static_cast<std::int32_t>(text.size());
+  // Mostly a token has several bytes; where it hasn't, the second call has room.
+  std::vector<token_id> out(text.size() / 2 + 16);
+  auto count = llama_tokenize(vocab_, text.data(), bytes, out.data(),
+                              static_cast<std::int32_t>(out.size()), add_special, parse_special);
+  if (count == std::numeric_limits<std::int32_t>::min())
+    return error{"prompt_too_long", "the text has too many tokens"};
+  if (count < 0) {
+    out.resize(static_cast<std::size_t>(-count));
+    count = llama_tokenize(vocab_, text.data(), bytes, out.data(),
+                           static_cast<std::int32_t>(out.size()), add_special, parse_special);
+  }
+  out.resize(static_cast<std::size_t>(std::max(count, 0)));
+  return out;
+}
+
+std::string vocabulary::piece(token_id token, bool special) const {
+  if (!contains(token)) return {};
+  std::array<char, usual_piece_bytes> buffer;
+  const auto size = llama_token_to_piece(vocab_, token, buffer.data(),
+                                         static_cast<std::int32_t>(buffer.size()), 0, special);
+  if (size >= 0) return {buffer.data(), static_cast<std::size_t>(size)};
+  std::string out(static_cast<std::size_t>(-size), '\0');
+  const auto again = llama_token_to_piece(vocab_, token, out.data(), -size, 0, special);
+  out.resize(static_cast<std::size_t>(std::max(again, 0)));
+  return out;
+}
+
+bool vocabulary::is_end(token_id token) const {
+  return contains(token) && llama_vocab_is_eog(vocab_, token);
+}
+
+std::optional<token_id> vocabulary::single_token(std::string_view text) const {
+  const auto tokens = tokenize(text, false, true);
+  if (!tokens || tokens->size() != 1) return std::nullopt;
+  return tokens->front();
+}
+
+}  // namespace troupe::gguf

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "gpu/text/gguf/gguf_file.hpp"
+#include "gpu/text/text_model.hpp"
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+struct llama_vocab;
+
+namespace troupe::gguf {
+
+using engine::token_id;
+
+/// A model's tokens. Constant after it was made; any thread.
+class vocabulary {
+ public:
+  explicit vocabulary(std::shared_ptr<const llama_model> model);
+
+  /// Errors: `prompt_too_long` beyond what an `int` can count.
+  expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
+                                           bool parse_special) const;
+  /// The bytes that a token adds to running text; `special`: those of control tokens, too, which
+  /// otherwise add none.
+  std::string piece(token_id token, bool special = false) const;
+  bool is_end(token_id token) const;
+  std::uint32_t size() const { return size_; }
+  bool contains(token_id token) const {
+    return token >= 0 && static_cast<std::uint32_t>(token) < size_;
+  }
+  /// The token that begins every prompt, where the model wants one.
+  std::optional<token_id> bos() const { return bos_; }
+  /// The token whose whole text this is.
+  std::optional<token_id> single_token(std::string_view text) const;
+  const std::vector<token_id>& end_tokens() const { return end_tokens_; }
+  /// Tokens of a single ASCII character: what a grammar can be tried with cheaply.
+  const std::vector<token_id>& character_tokens() const { return character_tokens_; }
+
+  const llama_vocab* raw() const { return vocab_; }
+
+ private:
+  std::shared_ptr<const llama_model> model_;  ///< owns `vocab_`
+  const llama_vocab* vocab_;
+  std::uint32_t size_;
+  std::optional<token_id> bos_;
+  std::vector<token_id> end_tokens_;
+  std::vector<token_id> character_tokens_;
+};
+
+}  // namespace troupe::gguf
