@@ -87,7 +87,7 @@ logit_extent extent(std::span<const float> logits) {
     ints bad[lanes] = {};
     std::fill_n(highest, lanes, floats{-infinity, -infinity, -infinity, -infinity});
     for_vectors(part, -infinity, [&](std::size_t lane, floats x) {
-      bad[lane] |= x != x;
+      bad[lane] |= x != x;  // NOLINT(misc-redundant-expression): only NaN differs from itself
       highest[lane] = x > highest[lane] ? x : highest[lane];
     });
     float here = -infinity;
