@@ -32,13 +32,13 @@ enum class proximity : std::uint8_t {
 
 /// Names one transfer of one piece between two workers.
 struct piece_tag {
-  std::uint64_t transfer = 0;  ///< chosen by the receiver in its grant
+  std::uint64_t transfer = 0;  ///< derived by both sides from the job and its one-time token
   std::uint32_t piece = 0;
   std::uint32_t begin = 0;     ///< positions [begin, end)
   std::uint32_t end = 0;
 };
 
-/// Why and how far a send or receive ended.
+/// Why and how far a send or receive ended. It comes only once nobody can touch the memory any more: who keeps a buffer in its completion keeps it in quarantine.
 struct outcome {
   bool ok = false;
   std::size_t bytes = 0;

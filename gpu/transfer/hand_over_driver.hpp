@@ -1,0 +1,127 @@
+#pragma once
+
+// Inside of hand_over_service: carries out what the sessions decide.
+
+#include "gpu/transfer/buffer_pool.hpp"
+#include "gpu/transfer/hand_over_service.hpp"
+
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+namespace troupe::transfer {
+
+class hand_over_service::driver final : public events, public std::enable_shared_from_this<driver> {
+ public:
+  explicit driver(const options& how) : options_(how) {}
+
+  expected<void> start(const make_backend& transport);
+  void stop();
+
+  std::vector<std::byte> local_address() const { return transport_->local_address(); }
+  std::string transport_name() const { return transport_->name(); }
+  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(std::size_t size) { return pool_->acquire(size); }
+
+  expected<void> start_send(outgoing what, send_callbacks calls);
+  void send_piece(const job_key& key, engine::kv_piece piece);
+  void finish_send(const job_key& key);
+  expected<void> expect(incoming what, receive_callbacks calls);
+  void grant(const job_key& key, engine::position keep);
+  void refuse(const job_key& key, error why);
+  void adopted(const job_key& key);
+  void cancel(const job_key& key, error why);
+  void tick(time_point now);
+  void worker_gone(std::span<const std::byte> address, bool certainly_dead);
+  void on_buffer_free(std::function<void()> call) { buffer_free_call_ = std::move(call); }
+  gauges read_gauges() const;
+
+  // events, on the backend's progress thread
+  void on_control(peer_id from, std::span<const std::byte> bytes) override;
+  void on_offer(peer_id from, piece_tag tag, std::size_t size, std::uint64_t offer) override;
+  void on_peer_lost(peer_id peer, const error& why) override;
+
+ private:
+  struct sending {
+    job_key key;
+    transfer_token token{};
+    peer_id peer{};
+    std::uint64_t transfer = 0;
+    send_session session;
+    send_callbacks calls;
+    std::map<std::uint32_t, engine::kv_piece> pieces;  // ready, not yet sent; by number
+    engine::position kv_until = 0;
+    std::optional<time_point> first_sent;
+    time_point last_acked{};
+    time_point finished{};
+  };
+  struct receiving {
+    job_key key;
+    transfer_token token{};
+    std::optional<peer_id> peer;
+    std::uint64_t transfer = 0;
+    engine::job_id job = 0;
+    receive_session session;
+    receive_callbacks calls;
+    offer_of_kv offer;
+    std::optional<time_point> first_offered;
+    std::uint64_t bytes = 0;
+    std::uint32_t pieces = 0;
+    time_point last_arrived{};
+  };
+  struct early_open {
+    peer_id from;
+    hand_over_message message;
+    time_point since;
+  };
+  struct waiting_offer {
+    job_key key;
+    peer_id from;
+    piece_tag tag;
+    std::size_t size;
+    std::uint64_t number;
+  };
+  class credited_buffer;
+  /// Holds the lock; on its way out it delivers callbacks, in order, and destroys buffers, both without the lock.
+  class turn;
+
+  void handle(peer_id from, hand_over_message message);
+  void opened(receiving& r, peer_id from, offer_of_kv offer);
+  void run(sending& s, const actions& todo);
+  void run(receiving& r, const actions& todo);
+  void finish(sending& s);
+  void finish(receiving& r);
+  void send_out(sending& s, std::uint32_t number);
+  bool take_in(const waiting_offer& offer);
+  void piece_sent(const job_key& key, std::shared_ptr<engine::kv_piece> piece, const outcome& how);
+  void piece_arrived(const waiting_offer& offer, std::shared_ptr<std::unique_ptr<engine::piece_buffer>> buffer, const outcome& how);
+  void give_credit(const job_key& key, std::size_t bytes);
+  void buffer_freed();
+  void say(peer_id to, const job_key& key, const transfer_token& token, hand_over_message::body_type body);
+  void call(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
+
+  sending* find_sending(const job_key& key);
+  receiving* find_receiving(const job_key& key);
+
+  const options options_;
+  std::unique_ptr<backend> transport_;
+  std::unique_ptr<buffer_pool> pool_;
+  std::function<void()> buffer_free_call_;
+
+  mutable std::mutex mutex_;
+  std::map<job_key, std::unique_ptr<sending>> sending_;
+  std::map<job_key, std::unique_ptr<receiving>> receiving_;
+  std::unordered_map<std::uint64_t, job_key> by_transfer_;
+  std::deque<early_open> early_;
+  std::deque<waiting_offer> waiting_offers_;  // bounded by credit
+  std::map<std::vector<std::byte>, std::vector<peer_id>> perhaps_alive_;  // disconnected, their buffers still in quarantine
+  std::uint64_t dropped_messages_ = 0;
+  bool stopped_ = false;
+
+  std::deque<std::function<void()>> callbacks_;
+  std::vector<std::unique_ptr<engine::piece_buffer>> trash_;
+  bool delivering_ = false;
+};
+
+}  // namespace troupe::transfer

@@ -1,0 +1,70 @@
+#pragma once
+
+#include "gpu/engine/types.hpp"
+#include "messages/base/expected.hpp"
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <variant>
+#include <vector>
+
+namespace troupe::transfer {
+
+/// One attempt at one prompt of a request; msg::JobKey as a value.
+struct job_key {
+  std::uint64_t request_high = 0;
+  std::uint64_t request_low = 0;
+  std::uint16_t prompt = 0;
+  std::uint32_t attempt = 0;
+
+  auto operator<=>(const job_key&) const = default;
+};
+
+/// What a prefill worker offers.
+struct offer_of_kv {
+  std::vector<engine::token_id> tokens;  ///< of the whole prompt
+  engine::position kv_until = 0;         ///< KV of [0, kv_until) is offered
+  std::uint32_t bytes_per_token = 0;
+  std::uint64_t layout = 0;
+  engine::output_plan plan;
+  std::uint32_t cached_tokens = 0;
+  std::uint64_t sender_generation = 0;
+};
+
+/// msg::HandOver as a value.
+struct hand_over_message {
+  struct grant {
+    engine::position keep = 0;
+    std::uint64_t keep_digest = 0;
+    std::uint32_t credit_bytes = 0;
+    std::uint64_t receiver_generation = 0;
+  };
+  struct refuse {
+    error why;
+  };
+  struct credit {
+    std::uint32_t bytes = 0;
+  };
+  struct end {
+    std::uint32_t pieces = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct adopted {};
+  struct abort {
+    error why;
+  };
+  using body_type = std::variant<offer_of_kv, grant, refuse, credit, end, adopted, abort>;
+
+  job_key key;
+  std::vector<std::byte> token;
+  body_type body;
+};
+
+std::vector<std::byte> encode(const hand_over_message& message);
+/// For bytes from a peer: sizes are checked before anything is allocated for them. Errors: `message_malformed`.
+expected<hand_over_message> decode_hand_over(std::span<const std::byte> bytes);
+
+}  // namespace troupe::transfer
