@@ -45,9 +45,12 @@ token_id draw_from(std::span<const std::pair<token_id, float>> candidates, float
 }  // namespace
 
 sampler::sampler(const sampling& how, std::uint16_t choice, std::span<const token_id> banned)
-    : how_(how), choice_(choice) {
+    : how_(how), choice_(choice), banned_(banned.begin(), banned.end()) {
   for (const auto& [id, bias] : how.logit_bias) adjustments_[id].bias += bias;
-  for (const auto id : banned) adjustments_[id].banned = true;
+}
+
+bool sampler::bans(token_id token) const {
+  return std::find(banned_.begin(), banned_.end(), token) != banned_.end();
 }
 
 void sampler::accept(token_id token) {
@@ -56,7 +59,7 @@ void sampler::accept(token_id token) {
 
 std::span<const float> sampler::adjusted(std::span<const float> logits,
                                          sampler_scratch& scratch) const {
-  if (adjustments_.empty()) return logits;
+  if (adjustments_.empty() && banned_.empty()) return logits;
   scratch.logits.assign(logits.begin(), logits.end());
   for (const auto& [id, a] : adjustments_) {
     if (id < 0 || static_cast<std::size_t>(id) >= logits.size()) continue;
@@ -64,17 +67,21 @@ std::span<const float> sampler::adjusted(std::span<const float> logits,
     logit += a.bias;
     if (a.generated > 0)
       logit -= how_.presence_penalty + how_.frequency_penalty * static_cast<float>(a.generated);
-    if (a.banned) logit = minus_infinity;
   }
+  for (const auto id : banned_)
+    if (id >= 0 && static_cast<std::size_t>(id) < logits.size())
+      scratch.logits[static_cast<std::size_t>(id)] = minus_infinity;
   return scratch.logits;
 }
 
 expected<token_id> sampler::choose(std::span<const float> raw, std::uint32_t index,
                                    text::constraint* limits, sampler_scratch& scratch) const {
-  if (!extent(raw).sane) return garbage();
-  auto logits = adjusted(raw, scratch);
+  const auto found = extent(raw);
+  if (!found.sane) return garbage();
+  if (takes_highest() && limits == nullptr && !bans(found.first)) return found.first;
+  const auto logits = adjusted(raw, scratch);
   if (how_.temperature <= 0) return choose_highest(logits, limits, scratch);
-  if (!adjustments_.empty() && !extent(logits).sane) return dead_end();  // everything is banned
+  if (logits.data() != raw.data() && !extent(logits).sane) return dead_end();  // all is banned
   const auto random = philox4x32(
       {index, choice_, 0, 0},
       {static_cast<std::uint32_t>(how_.seed), static_cast<std::uint32_t>(how_.seed >> 32U)});

@@ -34,8 +34,10 @@ class sampler {
   /// `banned`: never chosen (end tokens of a job that ignores them).
   sampler(const sampling& how, std::uint16_t choice, std::span<const token_id> banned);
 
-  /// Whether `choose` is just the highest logit, for any logits.
+  /// Whether `choose` without a constraint is just the highest logit, unless that is a banned
+  /// token.
   bool takes_highest() const { return how_.temperature <= 0 && adjustments_.empty(); }
+  bool bans(token_id token) const;
 
   /// The token with index `index` in the answer. Errors: `garbage_output` (a logit that is no
   /// number, or nothing to choose from), `constraint_dead_end`.
@@ -48,7 +50,6 @@ class sampler {
   struct adjustment {
     float bias = 0;
     std::uint32_t generated = 0;
-    bool banned = false;
   };
 
   std::span<const float> adjusted(std::span<const float> logits, sampler_scratch& scratch) const;
@@ -58,6 +59,7 @@ class sampler {
 
   sampling how_;
   std::uint16_t choice_;
+  std::vector<token_id> banned_;
   std::unordered_map<token_id, adjustment> adjustments_;
 };
 

@@ -14,7 +14,7 @@ void batching_engine::sample(job& j, choice_run& c, std::size_t batch_index) {
   token_id token = -1;
   const bool shortcut = c.chooser.takes_highest() && !c.limits && !j.logprobs;
   if (shortcut) token = runner_->shortcut_token(batch_index);
-  if (token < 0) {
+  if (token < 0 || c.chooser.bans(token)) {
     const auto logits = runner_->logits(batch_index);
     auto chosen = c.chooser.choose(logits, delta.first_index, c.limits.get(), scratch_);
     if (!chosen) return fail(j, chosen.error(), chosen.error().code == "garbage_output");
