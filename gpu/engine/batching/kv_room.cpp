@@ -1,5 +1,6 @@
-// Who gives way when cells or slots are short: first the cache, then the lowest-ranked job. The
-// highest-ranked job always goes on, so there is no livelock.
+// Who gives way when cells or slots are short: first the cache, then prefills that wait for a
+// grant, then the lowest-ranked job. The highest-ranked job always goes on, so there is no
+// livelock.
 
 #include "gpu/engine/batching/batching_engine.hpp"
 
@@ -44,6 +45,7 @@ std::uint32_t batching_engine::make_growth_room(const participant& p, std::uint3
   for (;;) {
     const auto room = growth_room() - booked;
     if (room > 0) return static_cast<std::uint32_t>(std::min<std::int64_t>(wanted, room));
+    if (set_one_aside()) continue;
     if (!give_way(p)) return 0;
   }
 }

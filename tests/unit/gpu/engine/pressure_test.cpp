@@ -189,9 +189,23 @@ TEST_CASE(
     rig p(narrow, cells(narrow.kv_tokens), options);
     std::map<job_id, generate_spec> jobs;
     std::set<job_id> granted;
+    // Prefills of this engine for others: some are granted, at any time, the rest never.
+    std::map<job_id, position> sizes;
+    std::map<job_id, position> delivered;
     job_id next = 1;
     int idle = 0;
     while (idle < 2) {
+      if (next < 60 && upto(8) == 0) {
+        const auto id = 1000 + sizes.size();
+        const auto tokens = 1 + upto(250);
+        REQUIRE(r.machine->submit(prefill(id, prompt_of(tokens, upto(4)))));
+        sizes.emplace(id, tokens);
+      }
+      if (!sizes.empty() && next < 60 && upto(10) == 0) {
+        const auto id = 1000 + upto(static_cast<unsigned>(sizes.size()));
+        const auto from = upto(sizes.at(id));
+        if (delivered.emplace(id, from).second) r.machine->grant_delivery(id, from);
+      }
       if (next < 60 && upto(3) == 0) {
         auto spec = generate(next++, prompt_of(1 + upto(250), upto(4)), 1 + upto(150));
         spec.choices = static_cast<std::uint16_t>(1 + (upto(4) == 0 ? upto(4) : 0));
@@ -215,8 +229,20 @@ TEST_CASE(
       const bool moved = !p.events.pieces.empty();
       for (auto& piece : p.events.pieces) r.machine->import_piece(std::move(piece));
       p.events.pieces.clear();
+      for (const auto& piece : r.events.pieces) {
+        REQUIRE(piece.begin == delivered.at(piece.job));
+        delivered[piece.job] = piece.end;
+      }
+      r.events.pieces.clear();
       idle = worked || prefilled || moved || next < 60 ? 0 : idle + 1;
     }
+    for (const auto& [id, size] : sizes) {
+      CAPTURE(round, id);
+      REQUIRE(r.events.prefill_done.contains(id) == delivered.contains(id));
+      if (delivered.contains(id)) REQUIRE(delivered.at(id) == size - 1);
+      r.machine->cancel(id);
+    }
+    r.run();
     for (const auto& [id, spec] : jobs) {
       CAPTURE(round, id);
       if (r.events.cancelled.contains(id)) continue;
