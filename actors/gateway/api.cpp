@@ -101,10 +101,11 @@ void api::handle(http::request&& r, const std::shared_ptr<http::responder>& to) 
     c.external_id = "req_" + hex(c.id);
     const auto given = header(c.request, "X-Request-Id");
     if (given.size() > request_id_bytes_max || !printable(given)) {
-      fail(c, make_error(400, "invalid_header",
-                         fmt::format("X-Request-Id must have at most {} printable ASCII characters.",
-                                     request_id_bytes_max),
-                         "X-Request-Id"));
+      fail(c,
+           make_error(400, "invalid_header",
+                      fmt::format("X-Request-Id must have at most {} printable ASCII characters.",
+                                  request_id_bytes_max),
+                      "X-Request-Id"));
       return;
     }
     if (!given.empty()) c.external_id = given;
@@ -116,9 +117,9 @@ void api::handle(http::request&& r, const std::shared_ptr<http::responder>& to) 
                  : path == candidate.path;
     });
     if (found == routes.end()) {
-      fail(c, make_error(404, "unknown_url", fmt::format("Unknown request URL: {} {}.",
-                                                         std::string(c.request.method_string()),
-                                                         path.substr(0, 200))));
+      fail(c, make_error(404, "unknown_url",
+                         fmt::format("Unknown request URL: {} {}.",
+                                     std::string(c.request.method_string()), path.substr(0, 200))));
       return;
     }
     c.route = found->path;
@@ -186,15 +187,15 @@ bool api::check_model(call& c, const std::string& name) {
   const auto found = std::find_if(states.begin(), states.end(),
                                   [&](const auto& s) { return s.name == name; });
   if (found == states.end()) {
-    fail(c, make_error(404, "model_not_found",
-                       fmt::format("The model '{}' does not exist.", name.substr(0, 100)),
-                       "model"));
+    fail(c,
+         make_error(404, "model_not_found",
+                    fmt::format("The model '{}' does not exist.", name.substr(0, 100)), "model"));
     return false;
   }
   if (!found->ready) {
-    auto e = make_error(
-        503, "model_not_ready",
-        fmt::format("The model '{}' is not ready: {}.", name, found->reason), "model");
+    auto e = make_error(503, "model_not_ready",
+                        fmt::format("The model '{}' is not ready: {}.", name, found->reason),
+                        "model");
     e.retry_after = not_ready_retry_after;
     fail(c, std::move(e));
     return false;
@@ -215,8 +216,8 @@ bool api::read_timeout(call& c, std::chrono::milliseconds& out) {
                        "X-Request-Timeout-Ms"));
     return false;
   }
-  out = std::min(out, std::chrono::milliseconds(std::min<std::uint64_t>(
-                          ms, static_cast<std::uint64_t>(out.count()))));
+  out = std::min(out, std::chrono::milliseconds(
+                          std::min<std::uint64_t>(ms, static_cast<std::uint64_t>(out.count()))));
   return true;
 }
 
@@ -239,10 +240,10 @@ void api::complete(call& c) {
   if (!check_model(c, p.model)) return;
   auto session = header(c.request, "X-Session-Id");
   if (session.size() > session_bytes_max) {
-    fail(c, make_error(400, "invalid_header",
-                       fmt::format("X-Session-Id must have at most {} characters.",
-                                   session_bytes_max),
-                       "X-Session-Id"));
+    fail(c,
+         make_error(400, "invalid_header",
+                    fmt::format("X-Session-Id must have at most {} characters.", session_bytes_max),
+                    "X-Session-Id"));
     return;
   }
 
@@ -271,9 +272,8 @@ void api::complete(call& c) {
   s.client = p.stream ? make_stream_sink(std::move(answer), c.to, counts_)
                       : make_whole_sink(std::move(answer), c.to, counts_);
   // Before it is submitted: the client may be gone at any time from here on.
-  c.to->on_gone([desk = desk_, id = c.id](std::string reason) {
-    desk->cancel(id, std::move(reason));
-  });
+  c.to->on_gone(
+      [desk = desk_, id = c.id](std::string reason) { desk->cancel(id, std::move(reason)); });
   if (auto submitted = desk_->submit(std::move(s)); !submitted) {
     c.to->on_gone(nullptr);
     const auto& why = submitted.error();
@@ -304,10 +304,9 @@ void api::model(call& c) {
     name.replace(at, 3, 1, static_cast<char>(value));
   }
   if (std::none_of(states.begin(), states.end(), [&](const auto& s) { return s.name == name; })) {
-    fail(c, make_error(404, "model_not_found",
-                       fmt::format("The model '{}' does not exist.",
-                                   c.rest.substr(0, 100)),
-                       "model"));
+    fail(c,
+         make_error(404, "model_not_found",
+                    fmt::format("The model '{}' does not exist.", c.rest.substr(0, 100)), "model"));
     return;
   }
   reply(c, {.body = openai::encode_model({name}, created_)});

@@ -35,10 +35,11 @@ gateway_options completed(gateway_options o) {
 class http_gateway::impl {
  public:
   impl(gateway_options options, std::shared_ptr<request::desk> desk)
-      : options_(completed(std::move(options))), counts_(std::make_shared<metrics>(options_.metrics)),
-        api_(options_, std::move(desk), counts_), server_(server_options(), [this](auto&& r, const auto& to) {
-          api_.handle(std::move(r), to);
-        }) {}
+      : options_(completed(std::move(options))),
+        counts_(std::make_shared<metrics>(options_.metrics)),
+        api_(options_, std::move(desk), counts_),
+        server_(server_options(),
+                [this](auto&& r, const auto& to) { api_.handle(std::move(r), to); }) {}
 
   expected<void> start() {
     auto started = server_.start();
@@ -57,13 +58,12 @@ class http_gateway::impl {
 
  private:
   http::server_options server_options() {
-    return {.address = options_.address,
-            .port = options_.port,
-            .limits = options_.limits,
-            .events = {.connections = [counts = counts_](std::size_t n) { counts->connections(n); },
-                       .refused = [counts = counts_](const std::string& what) {
-                         counts->lost(what);
-                       }}};
+    return {
+        .address = options_.address,
+        .port = options_.port,
+        .limits = options_.limits,
+        .events = {.connections = [counts = counts_](std::size_t n) { counts->connections(n); },
+                   .refused = [counts = counts_](const std::string& what) { counts->lost(what); }}};
   }
 
   gateway_options options_;

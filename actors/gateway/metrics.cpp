@@ -6,9 +6,8 @@ namespace troupe::gateway {
 
 namespace {
 
-const prometheus::Histogram::BucketBoundaries seconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-                                                         0.1,   0.25,   0.5,   1,    2.5,   5,
-                                                         10,    30,     60,    120,  300,   600};
+const prometheus::Histogram::BucketBoundaries seconds = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
 
 prometheus::Gauge& gauge(prometheus::Registry& r, const char* name, const char* help) {
   return prometheus::BuildGauge().Name(name).Help(help).Register(r).Add({});
@@ -50,6 +49,8 @@ void metrics::tokens(std::uint32_t prompt, std::uint32_t cached, std::uint32_t c
   tokens_.Add({{"kind", "completion"}}).Increment(completion);
 }
 
-std::string metrics::text() const { return prometheus::TextSerializer{}.Serialize(registry_->Collect()); }
+std::string metrics::text() const {
+  return prometheus::TextSerializer{}.Serialize(registry_->Collect());
+}
 
 }  // namespace troupe::gateway

@@ -74,9 +74,8 @@ class stream_sink final : public sink_base {
   void on_delta(std::uint16_t prompt, msg::StreamDelta::Reader d) override {
     if (!in_range(prompt, d.getChoice())) return;
     count_first(d);
-    to_->append([&](std::string& out) {
-      encoder_.delta(out, choice_of(prompt, d.getChoice()), d);
-    });
+    to_->append(
+        [&](std::string& out) { encoder_.delta(out, choice_of(prompt, d.getChoice()), d); });
   }
 
   void on_finished(const request::totals& sum) override {

@@ -58,11 +58,11 @@ void connection::read() {
   if (buffer_.size() >= ahead) return;  // read on when the answer is out
   const auto room = std::min(read_bytes_max, buffer_.max_size() - buffer_.size());
   reading_ = true;
-  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](
-                                                     error_code ec, std::size_t bytes) {
-    self->reading_ = false;
-    self->on_read(ec, bytes);
-  });
+  socket_.async_read_some(buffer_.prepare(room),
+                          [self = shared_from_this()](error_code ec, std::size_t bytes) {
+                            self->reading_ = false;
+                            self->on_read(ec, bytes);
+                          });
 }
 
 void connection::on_read(error_code ec, std::size_t bytes) {
@@ -116,8 +116,7 @@ bool connection::parse() {
   if (more) ec = {};
   if (ec == bhttp::error::header_limit) {
     refuse(431, "headers_too_large",
-           fmt::format("The headers are larger than {} bytes.",
-                       server_.limits().header_bytes_max));
+           fmt::format("The headers are larger than {} bytes.", server_.limits().header_bytes_max));
     return false;
   }
   if (ec == bhttp::error::body_limit) {
@@ -227,6 +226,7 @@ void connection::add_head(responder::portion& p) {
   if (server_.draining()) keep_alive_ = false;
   bhttp::response<bhttp::string_body> head{bhttp::int_to_status(p.head.status), version_};
   head.set(bhttp::field::server, "troupe");
+  head.set(bhttp::field::date, server_.date());
   if (!p.head.content_type.empty()) head.set(bhttp::field::content_type, p.head.content_type);
   for (const auto& [name, value] : p.head.headers) head.set(name, value);
   chunked_ = false;
@@ -258,8 +258,8 @@ void connection::write() {
   while (true) {
     if (out_sent_ == out_.size() && !refill()) break;
     error_code ec;
-    const auto sent =
-        socket_.write_some(asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_), ec);
+    const auto sent = socket_.write_some(
+        asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_), ec);
     if (sent > 0) progress_ = clock::now();
     out_sent_ += sent;
     if (ec == asio::error::would_block || ec == asio::error::try_again) {
@@ -348,8 +348,9 @@ void connection::abandon(const openai::api_error& why) {
 
 void connection::stalled() {
   server_.events().refused("client_stalled");
-  abandon(make_error(408, "client_stalled",
-                     "The client did not read the answer for too long; the request was cancelled."));
+  abandon(
+      make_error(408, "client_stalled",
+                 "The client did not read the answer for too long; the request was cancelled."));
 }
 
 bool connection::deadline_passed(clock::time_point now) {
@@ -377,7 +378,8 @@ void connection::sweep(clock::time_point now) {
   }
   if (phase_ == phase::reading && parser_)
     refuse(408, "request_timeout",
-           header_seen_ ? "The body did not arrive in time." : "The headers did not arrive in time.");
+           header_seen_ ? "The body did not arrive in time."
+                        : "The headers did not arrive in time.");
   else
     close();
 }

@@ -13,10 +13,10 @@
 
 namespace troupe::gateway::http {
 
-/// One client. Reads all the time, also while it answers, so that a client that goes away is noticed
-/// at once; requests sent ahead wait in the buffer. Lives on the I/O thread only; keeps itself alive
-/// until closed. A client that shuts down its sending side while a model works for it counts as gone
-/// (a client that closes looks the same).
+/// One client. Reads all the time, also while it answers, so that a client that goes away is
+/// noticed at once; requests sent ahead wait in the buffer. Lives on the I/O thread only; keeps
+/// itself alive until closed. A client that shuts down its sending side while a model works for it
+/// counts as gone (a client that closes looks the same).
 class connection : public std::enable_shared_from_this<connection> {
  public:
   using clock = std::chrono::steady_clock;
@@ -67,14 +67,14 @@ class connection : public std::enable_shared_from_this<connection> {
   phase phase_ = phase::reading;
   clock::time_point deadline_;
   clock::time_point since_;
-  clock::time_point progress_;                    // of writing
-  std::optional<clock::time_point> full_since_;   // the responder's buffer
-  std::string out_;                               // framed bytes on their way
+  clock::time_point progress_;                   // of writing
+  std::optional<clock::time_point> full_since_;  // the responder's buffer
+  std::string out_;                              // framed bytes on their way
   std::size_t out_sent_ = 0;
   unsigned version_ = 11;
   bool header_seen_ = false;
-  bool reading_ = false;       // a read is under way
-  bool writing_ = false;       // a wait for room is under way
+  bool reading_ = false;  // a read is under way
+  bool writing_ = false;  // a wait for room is under way
   bool end_of_input_ = false;
   bool head_only_ = false;
   bool keep_alive_ = true;

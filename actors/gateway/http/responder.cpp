@@ -23,13 +23,17 @@ reply error_reply(const openai::api_error& e, header_list headers) {
 }
 
 void wake_list::add(std::shared_ptr<responder> r) {
-  bool first = false;
-  {
-    const std::lock_guard lock{mutex_};
-    first = dirty_.empty();
-    dirty_.push_back(std::move(r));
-  }
+  const std::lock_guard lock{mutex_};
+  if (!wake_) return;
+  const bool first = dirty_.empty();
+  dirty_.push_back(std::move(r));
   if (first) wake_();
+}
+
+void wake_list::shut() {
+  const std::lock_guard lock{mutex_};
+  wake_ = nullptr;
+  dirty_.clear();
 }
 
 std::vector<std::shared_ptr<responder>> wake_list::take() {

@@ -32,9 +32,11 @@ class responder;
 /// the others of the same batch find it woken. Thread-safe.
 class wake_list {
  public:
-  /// `wake`: called from any thread when the list stops being empty.
+  /// `wake`: called from any thread, under a lock, when the list stops being empty.
   explicit wake_list(std::function<void()> wake) : wake_(std::move(wake)) {}
   void add(std::shared_ptr<responder> r);
+  /// The I/O thread ends: nobody is woken any more.
+  void shut();
   /// I/O thread.
   std::vector<std::shared_ptr<responder>> take();
 

@@ -5,6 +5,7 @@
 #include "actors/gateway/http/server_impl.hpp"
 
 #include <boost/asio/post.hpp>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -20,8 +21,8 @@ using namespace std::chrono_literals;
 namespace {
 
 std::chrono::milliseconds sweep_interval_for(const config::limits& l) {
-  auto shortest =
-      std::min({l.header_timeout, l.body_timeout, l.idle_timeout, l.stalled_client_timeout});
+  auto shortest = std::min(
+      {l.header_timeout, l.body_timeout, l.idle_timeout, l.stalled_client_timeout});
   return std::clamp<std::chrono::milliseconds>(shortest / 4, sweep_interval_min,
                                                sweep_interval_max);
 }
@@ -51,8 +52,7 @@ server::impl::impl(server_options options, handler on_request)
     : options_(std::move(options)), on_request_(std::move(on_request)), io_(1), acceptor_(io_),
       sweep_timer_(io_), accept_timer_(io_), drain_timer_(io_),
       sweep_interval_(sweep_interval_for(options_.limits)),
-      wake_(std::make_shared<wake_list>(
-          [this] { asio::post(io_, [this] { flush_dirty(); }); })) {}
+      wake_(std::make_shared<wake_list>([this] { asio::post(io_, [this] { flush_dirty(); }); })) {}
 
 expected<void> server::impl::launch() {
   error_code ec;
@@ -96,6 +96,7 @@ void server::impl::shut_down() {
     io_.stop();
   });
   thread_.join();
+  wake_->shut();
   // Handlers that never ran hold connections: they go before the members that those refer to.
   connections_.clear();
 }
@@ -103,6 +104,15 @@ void server::impl::shut_down() {
 std::uint64_t server::impl::body_bytes_max() const {
   const auto prompt = options_.limits.prompt_bytes_max;
   return prompt + prompt / 4 + body_extra_bytes;
+}
+
+const std::string& server::impl::date() {
+  const auto now = std::time(nullptr);
+  if (now != date_second_) {
+    date_second_ = now;
+    date_ = fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(now));
+  }
+  return date_;
 }
 
 // -- accepting ------------------------------------------------------------------------------------

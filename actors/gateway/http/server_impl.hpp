@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <atomic>
+#include <ctime>
 #include <memory>
 #include <thread>
 #include <unordered_set>
@@ -37,6 +38,8 @@ class server::impl {
   void closed(const std::shared_ptr<connection>& c);
   void answer_done();
 
+  /// Now, as the `Date` header has it.
+  const std::string& date();
   asio::io_context& io() { return io_; }
   std::uint16_t port() const { return port_; }
 
@@ -65,6 +68,8 @@ class server::impl {
   std::function<void()> drained_;
   std::shared_ptr<wake_list> wake_;
   std::unordered_set<std::shared_ptr<connection>> connections_;
+  std::time_t date_second_ = 0;
+  std::string date_;
   std::atomic<std::uint16_t> port_{0};
   std::thread thread_;
 };

@@ -10,9 +10,9 @@ namespace troupe::gateway::openai {
 struct api_error {
   int status = 400;
   std::string type = "invalid_request_error";
-  std::string code;
-  std::string param;
-  std::string message;
+  std::string code = {};
+  std::string param = {};
+  std::string message = {};
   std::chrono::milliseconds retry_after{0};  ///< 0: none
 
   friend bool operator==(const api_error&, const api_error&) = default;

@@ -11,8 +11,9 @@ namespace troupe::gateway::openai {
 /// so that boundary tokens are never claimed.
 inline constexpr std::size_t chain_block_bytes = 512;
 
-/// The byte-block chain of a prompt: XXH3 over each block, seeded with the hash of the block before.
-/// Two prompts with a common beginning have a common beginning of their chains. Not thread-safe.
+/// The byte-block chain of a prompt: XXH3 over each block, seeded with the hash of the block
+/// before. Two prompts with a common beginning have a common beginning of their chains. Not
+/// thread-safe.
 class chain_builder {
  public:
   /// `key`: the cluster's (and tenant's), so that nobody outside can compute or compare chains.

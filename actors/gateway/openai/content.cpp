@@ -61,8 +61,12 @@ void set_sampling(msg::Sampling::Builder to, const params& p, std::uint64_t seed
 
 void set_shape(msg::Completion::Builder root, const answer_shape& shape) {
   switch (shape.form) {
-  case answer_shape::format::text: root.getResponseFormat().setText(); break;
-  case answer_shape::format::json_object: root.getResponseFormat().setJsonObject(); break;
+  case answer_shape::format::text:
+    root.getResponseFormat().setText();
+    break;
+  case answer_shape::format::json_object:
+    root.getResponseFormat().setJsonObject();
+    break;
   case answer_shape::format::json_schema:
     fill(root.getResponseFormat().initJsonSchema(size_of(shape.schema_json)), shape.schema_json);
     break;
@@ -97,8 +101,8 @@ std::vector<std::uint64_t> chain_of(const content_options& options, const prompt
     chain.add(options.kwargs_json);
     chain.end_field();
     for (const auto& m : *messages)
-      for (auto part : {m.role, m.name, m.tool_call_id, m.text(),
-                        std::string_view(m.tool_calls_json)}) {
+      for (auto part :
+           {m.role, m.name, m.tool_call_id, m.text(), std::string_view(m.tool_calls_json)}) {
         chain.add(part);
         chain.end_field();
       }

@@ -23,10 +23,14 @@ void write_model(json_writer& w, const listed_model& model, std::int64_t created
 
 const char* finish_name(msg::FinishReason reason) {
   switch (reason) {
-  case msg::FinishReason::STOP: return "stop";
-  case msg::FinishReason::LENGTH: return "length";
-  case msg::FinishReason::TOOL_CALLS: return "tool_calls";
-  case msg::FinishReason::NONE: break;
+  case msg::FinishReason::STOP:
+    return "stop";
+  case msg::FinishReason::LENGTH:
+    return "length";
+  case msg::FinishReason::TOOL_CALLS:
+    return "tool_calls";
+  case msg::FinishReason::NONE:
+    break;
   }
   return nullptr;
 }

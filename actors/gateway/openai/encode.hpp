@@ -12,10 +12,10 @@ namespace troupe::gateway::openai {
 
 /// What all chunks of an answer have in common.
 struct answer_identity {
-  std::string id;           ///< `chatcmpl-…` or `cmpl-…`
+  std::string id;  ///< `chatcmpl-…` or `cmpl-…`
   std::string model;
-  std::string fingerprint;  ///< `system_fingerprint`
-  std::int64_t created = 0; ///< seconds since 1970
+  std::string fingerprint;   ///< `system_fingerprint`
+  std::int64_t created = 0;  ///< seconds since 1970
   bool chat = true;
 };
 

@@ -28,14 +28,21 @@ std::string path::text() const {
 std::string_view type_name(json value) {
   using simdjson::dom::element_type;
   switch (value.type()) {
-  case element_type::ARRAY: return "an array";
-  case element_type::OBJECT: return "an object";
+  case element_type::ARRAY:
+    return "an array";
+  case element_type::OBJECT:
+    return "an object";
   case element_type::INT64:
-  case element_type::UINT64: return "an integer";
-  case element_type::DOUBLE: return "a number with a fraction or exponent";
-  case element_type::STRING: return "a string";
-  case element_type::BOOL: return "a boolean";
-  case element_type::NULL_VALUE: return "null";
+  case element_type::UINT64:
+    return "an integer";
+  case element_type::DOUBLE:
+    return "a number with a fraction or exponent";
+  case element_type::STRING:
+    return "a string";
+  case element_type::BOOL:
+    return "a boolean";
+  case element_type::NULL_VALUE:
+    return "null";
   }
   return "something else";
 }

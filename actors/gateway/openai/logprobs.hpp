@@ -18,11 +18,8 @@ void append_chat_logprobs(std::string& to, logprob_list tokens);
 class completion_logprobs {
  public:
   void add(logprob_list tokens);
-  bool empty() const { return tokens_.empty(); }
   /// Appends the object, and forgets the entries but not the offset.
   void flush(std::string& to);
-  /// Moves the offset past text that has no tokens here (an echoed prompt).
-  void skip(std::uint64_t characters) { offset_ += characters; }
 
  private:
   std::string tokens_;

@@ -36,16 +36,16 @@ bool read_part(checker& c, const path& at, json v, std::string& out) {
   bool has_text = false;
   std::string_view type;
   std::string_view text;
-  // The type first: of an image it should be said that images aren't supported, not that `image_url`
-  // is unknown.
+  // The type first: of an image it should be said that images aren't supported, not that
+  // `image_url` is unknown.
   json type_value;
   if (members.at_key("type").get(type_value) == simdjson::SUCCESS) {
     const path where{at, "type"};
     if (!c.text(where, type_value, type)) return false;
     if (type != "text")
-      return c.refuse(where, "unsupported_parameter",
-                      fmt::format("'{}' must be 'text': other content is not supported here.",
-                                  where.text()));
+      return c.refuse(
+          where, "unsupported_parameter",
+          fmt::format("'{}' must be 'text': other content is not supported here.", where.text()));
     has_type = true;
   }
   for (auto [key, value] : members) {

@@ -198,10 +198,9 @@ constexpr std::array parameters = {
     known_parameter{"metadata", both, check_metadata},
     known_parameter{"min_p", both, read_number<&params::min_p, 0, 1>},
     known_parameter{"modalities", chat, nullptr},
-    known_parameter{"model", both,
-                    [](params& p, checker& c, const path& at, json v) {
-                      return c.text(at, v, p.model);
-                    }},
+    known_parameter{
+        "model", both,
+        [](params& p, checker& c, const path& at, json v) { return c.text(at, v, p.model); }},
     known_parameter{"n", both, read_integer<&params::choices, 1, 65'535>},
     known_parameter{"parallel_tool_calls", chat, read_boolean<&params::parallel_tool_calls>},
     known_parameter{"prediction", chat, nullptr},
@@ -233,10 +232,9 @@ constexpr std::array parameters = {
 bool read_one(checker& c, const path& at, std::string_view key, json value, endpoint where,
               params& out) {
   const auto mask = static_cast<std::uint8_t>(where);
-  const auto found =
-      std::find_if(parameters.begin(), parameters.end(), [&](const known_parameter& k) {
-        return k.name == key && (k.endpoints & mask) != 0;
-      });
+  const auto found = std::find_if(
+      parameters.begin(), parameters.end(),
+      [&](const known_parameter& k) { return k.name == key && (k.endpoints & mask) != 0; });
   if (found == parameters.end())
     return c.refuse(at, "unknown_parameter", fmt::format("Unknown parameter: '{}'.", at.text()));
   if (value.is_null()) return true;

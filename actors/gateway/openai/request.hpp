@@ -27,7 +27,8 @@ inline constexpr std::size_t metadata_pairs_max = 16;
 inline constexpr std::size_t user_bytes_max = 256;
 inline constexpr std::int64_t top_logprobs_max = 20;
 inline constexpr std::int64_t completion_logprobs_max = 5;
-inline constexpr std::int64_t completion_max_tokens_default = 16;  ///< OpenAI's, for /v1/completions
+inline constexpr std::int64_t completion_max_tokens_default =
+    16;  ///< OpenAI's, for /v1/completions
 
 /// What parsing needs to know beside the body.
 struct parse_options {

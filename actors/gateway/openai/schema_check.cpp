@@ -11,8 +11,8 @@ namespace troupe::gateway::openai {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> type_names = {
-    "string", "number", "integer", "boolean", "object", "array", "null"};
+constexpr std::array<std::string_view, 7> type_names = {"string", "number", "integer", "boolean",
+                                                        "object", "array",  "null"};
 
 bool check_type_name(checker& c, const path& at, json v) {
   std::string_view name;
@@ -89,8 +89,8 @@ bool check_keyword(checker& c, const path& at, std::string_view key, json v) {
   if (key == "enum") {
     simdjson::dom::array values;
     if (!c.array(at, v, values)) return false;
-    return values.size() > 0 || c.refuse(at, "invalid_json_schema",
-                                         fmt::format("'{}' allows no value.", at.text()));
+    return values.size() > 0 ||
+           c.refuse(at, "invalid_json_schema", fmt::format("'{}' allows no value.", at.text()));
   }
   if (key == "pattern" || key == "format" || key == "title" || key == "description") {
     std::string_view ignored;

@@ -4,8 +4,8 @@
 
 namespace troupe::gateway::openai {
 
-/// Whether a JSON schema can be one at all: keywords have the right types, names of types exist, and
-/// limits leave room for a value. What only a grammar can find out, the worker finds. Remote
+/// Whether a JSON schema can be one at all: keywords have the right types, names of types exist,
+/// and limits leave room for a value. What only a grammar can find out, the worker finds. Remote
 /// references are refused: nothing is ever fetched.
 bool check_schema(checker& check, const path& at, json schema);
 

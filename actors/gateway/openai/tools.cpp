@@ -39,9 +39,8 @@ bool type_is(checker& c, const path& at, simdjson::dom::object members, std::str
   std::string_view type;
   if (!get(members, "type", value)) return missing(c, where);
   if (!c.text(where, value, type)) return false;
-  return type == wanted ||
-         c.refuse(where, "unsupported_parameter",
-                  fmt::format("'{}' must be '{}'.", where.text(), wanted));
+  return type == wanted || c.refuse(where, "unsupported_parameter",
+                                    fmt::format("'{}' must be '{}'.", where.text(), wanted));
 }
 
 bool read_function(checker& c, const path& at, json v, names& functions) {
@@ -173,15 +172,13 @@ bool read_answer_shape(checker& c, const path& root, const params& p, answer_sha
   names functions;
   if (p.tools && !read_tools(c, path{root, "tools"}, *p.tools, functions, out)) return false;
   for (const auto* name : {"tool_choice", "parallel_tool_calls"}) {
-    const bool given =
-        name == std::string_view("tool_choice") ? p.tool_choice.has_value()
-                                                : p.parallel_tool_calls.has_value();
+    const bool given = name == std::string_view("tool_choice") ? p.tool_choice.has_value()
+                                                               : p.parallel_tool_calls.has_value();
     if (given && !p.tools)
       return c.refuse(path{root, name}, "invalid_value",
                       fmt::format("'{}' is only allowed when 'tools' are given.", name));
   }
-  if (p.tool_choice &&
-      !read_choice(c, path{root, "tool_choice"}, *p.tool_choice, functions, out))
+  if (p.tool_choice && !read_choice(c, path{root, "tool_choice"}, *p.tool_choice, functions, out))
     return false;
   out.parallel = p.parallel_tool_calls.value_or(true);
   return !p.response_format ||

@@ -1,0 +1,425 @@
+#include "actors/router/router_policy.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+using namespace troupe;
+using namespace troupe::router;
+
+namespace {
+
+constexpr std::uint64_t first_lease = 1'000;
+
+directory::entry worker(const std::string& name, msg::Role role, const std::string& host, std::uint64_t generation = 7, msg::EntryState state = msg::EntryState::READY) {
+  directory::entry e;
+  e.name = name;
+  e.generation = generation;
+  e.role = role;
+  e.state = state;
+  e.model = "m";
+  e.host = host;
+  return e;
+}
+
+/// Two racks: a1 and a2 in one, b1 in the other.
+std::map<std::string, topology::place> places() {
+  return {{"a1", {"r", "z", "a", "a1"}}, {"a2", {"r", "z", "a", "a2"}}, {"b1", {"r", "z", "b", "b1"}}};
+}
+
+struct shard {
+  router_policy policy;
+  explicit shard(std::vector<directory::entry> entries, router_limits limits = {}) : policy(limits, places(), {"m", "other"}, first_lease) { policy.update({std::move(entries), {}}); }
+
+  static route_query query(std::uint32_t prompt_bytes = 4'000) {
+    route_query q;
+    q.host = "a1";
+    q.model = "m";
+    q.prompt_bytes = prompt_bytes;
+    q.max_tokens = 100;
+    return q;
+  }
+  route_choice choose(const route_query& q = query()) {
+    auto answer = policy.decide(q);
+    if (auto* refused = std::get_if<route_refusal>(&answer))
+      FAIL(refused->message);
+    return std::get<route_choice>(answer);
+  }
+  route_refusal refuse(const route_query& q = query()) {
+    auto answer = policy.decide(q);
+    REQUIRE(std::holds_alternative<route_refusal>(answer));
+    return std::get<route_refusal>(answer);
+  }
+  router_policy::worker_view view(const std::string& name) const {
+    for (auto& w : policy.workers())
+      if (w.entry.name == name)
+        return w;
+    FAIL("no worker " << name);
+    return {};
+  }
+  bool knows(const std::string& worker, std::vector<std::uint64_t> blocks, std::uint64_t sequence = 0) { return policy.prefixes(worker, 7, sequence, false, blocks, {}); }
+};
+
+const auto both = msg::Role::BOTH;
+const auto prefill = msg::Role::PREFILL;
+const auto decode = msg::Role::DECODE;
+
+}  // namespace
+
+TEST_CASE("the worker with the least outstanding work is chosen, and its lease counts at once") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  std::map<std::string, int> chosen;
+  for (int i = 0; i < 10; ++i)
+    ++chosen[s.choose().decode.name];
+  CHECK(chosen["both/p/a1.0"] == 5);
+  CHECK(chosen["both/p/a2.0"] == 5);
+  CHECK(s.view("both/p/a1.0").leases == 5);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 5 * (1'000 + 100));
+}
+
+TEST_CASE("what a worker reports as queued counts where it is more than what was leased here") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  worker_report r;
+  r.queued_tokens = 50'000;
+  s.policy.report("both/p/a1.0", 7, r);
+  for (int i = 0; i < 5; ++i)
+    CHECK(s.choose().decode.name == "both/p/a2.0");
+}
+
+TEST_CASE("a report of an old generation, of an unknown worker or with nonsense in it changes nothing") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  worker_report r;
+  r.queued_tokens = 50'000;
+  s.policy.report("both/p/a1.0", 6, r);
+  s.policy.report("both/p/b1.0", 7, r);
+  CHECK_FALSE(s.view("both/p/a1.0").reported);
+  CHECK(s.policy.workers().size() == 1);
+
+  for (float bad : {-1.0F, 0.0F, 1e-30F, 1e30F, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    r.bytes_per_token = bad;
+    s.policy.report("both/p/a1.0", 7, r);
+    const auto before = s.view("both/p/a1.0").leased_tokens;
+    const auto c = s.choose();
+    INFO("bytes per token " << bad);
+    CHECK(s.view("both/p/a1.0").leased_tokens - before == 1'100);
+    s.policy.release(c.lease);
+  }
+}
+
+TEST_CASE("prompts are counted in tokens by the model's measured bytes per token") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  worker_report r;
+  r.bytes_per_token = 8;
+  s.policy.report("both/p/a1.0", 7, r);
+  s.choose();
+  CHECK(s.view("both/p/a1.0").leased_tokens == 500 + 100);
+}
+
+TEST_CASE("among equals the nearest is taken: worker to client, and prefill to decode") {
+  shard local{{worker("both/p/b1.0", both, "b1"), worker("both/p/a2.0", both, "a2"), worker("both/q/a1.0", both, "a1")}};
+  CHECK(local.choose().decode.name == "both/q/a1.0");
+
+  shard apart{{worker("prefill/p/b1.0", prefill, "b1"), worker("decode/p/a1.0", decode, "a1"), worker("decode/p/b1.0", decode, "b1")}};
+  auto c = apart.choose();
+  CHECK(c.how == plan::full);
+  CHECK(c.prefill.name == "prefill/p/b1.0");
+  CHECK(c.decode.name == "decode/p/b1.0");
+}
+
+TEST_CASE("less work beats a shorter way") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/b1.0", both, "b1")}};
+  CHECK(s.choose().decode.name == "both/p/a1.0");
+  CHECK(s.choose().decode.name == "both/p/b1.0");
+}
+
+TEST_CASE("a known prefix is work saved") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/b1.0", both, "b1")}};
+  REQUIRE(s.knows("both/p/b1.0", {1, 2, 3}));
+  auto q = shard::query();
+  q.chain = {1, 2, 3, 4, 5, 6, 7};
+  CHECK(s.choose(q).decode.name == "both/p/b1.0");
+  CHECK(s.view("both/p/b1.0").leased_tokens == 1'000 - 3 * 512 / 4 + 100);
+
+  SECTION("only from the beginning on") {
+    q.chain = {9, 2, 3};
+    CHECK(s.choose(q).decode.name == "both/p/a1.0");
+  }
+  SECTION("not where too much waits before it") {
+    worker_report r;
+    r.queued_tokens = 5'000;
+    s.policy.report("both/p/b1.0", 7, r);
+    CHECK(s.choose(q).decode.name == "both/p/a1.0");
+  }
+}
+
+TEST_CASE("how the KV travels follows from what decode holds") {
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1")}};
+  auto q = shard::query();
+  q.chain = {1, 2, 3, 4, 5, 6, 7};
+
+  SECTION("nothing: all of it") {
+    auto c = s.choose(q);
+    CHECK(c.how == plan::full);
+    CHECK(c.keep_from == 0);
+    CHECK(s.view("prefill/p/a1.0").leased_tokens == 1'000);
+    CHECK(s.view("decode/p/a1.0").leased_tokens == 100);
+  }
+  SECTION("a part: from there on") {
+    REQUIRE(s.knows("decode/p/a1.0", {1, 2}));
+    auto c = s.choose(q);
+    CHECK(c.how == plan::from_position);
+    CHECK(c.keep_from == 256);
+    CHECK(c.prefill.name == "prefill/p/a1.0");
+  }
+  SECTION("all but a little: decode computes the rest itself, without prefill") {
+    REQUIRE(s.knows("decode/p/a1.0", {1, 2, 3, 4, 5, 6, 7}));
+    q.prompt_bytes = 7 * 512 + 4 * 64;
+    auto c = s.choose(q);
+    CHECK(c.how == plan::decode_prefills);
+    CHECK(c.prefill.name.empty());
+    CHECK(s.view("prefill/p/a1.0").leases == 0);
+    CHECK(s.view("decode/p/a1.0").leased_tokens == 64 + 100);
+
+    q.prompt_bytes += 4;  // one token above the limit
+    CHECK(s.choose(q).how == plan::from_position);
+  }
+}
+
+TEST_CASE("workers that failed the request are not asked again while there are others") {
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1"), worker("decode/p/b1.0", decode, "b1")}};
+  auto q = shard::query();
+  q.exclude = {"decode/p/a1.0"};
+  for (int i = 0; i < 5; ++i)
+    CHECK(s.choose(q).decode.name == "decode/p/b1.0");
+
+  // The only prefill has failed it, too: it is asked again, the failed decode is still avoided.
+  q.exclude = {"decode/p/a1.0", "prefill/p/a1.0"};
+  for (int i = 0; i < 5; ++i)
+    CHECK(s.choose(q).decode.name == "decode/p/b1.0");
+
+  q.exclude = {"decode/p/a1.0", "decode/p/b1.0", "prefill/p/a1.0"};
+  CHECK(s.choose(q).prefill.name == "prefill/p/a1.0");
+}
+
+TEST_CASE("an unknown model is 404, a known one without ready workers is 503 and says why") {
+  auto loading = worker("both/p/a1.0", both, "a1", 7, msg::EntryState::LOADING);
+  loading.detail = "40 %";
+  shard s{{loading, worker("both/p/b1.0", both, "b1", 7, msg::EntryState::DRAINING)}};
+  auto q = shard::query();
+  q.model = "nobody";
+  CHECK(s.refuse(q).http_status == 404);
+  CHECK(s.refuse(q).code == "model_not_found");
+
+  auto r = s.refuse();
+  CHECK(r.http_status == 503);
+  CHECK(r.code == "no_ready_worker");
+  CHECK(r.retry_after_ms > 0);
+  CHECK_THAT(r.message, Catch::Contains("both/p/a1.0 is loading its model (40 %)") && Catch::Contains("both/p/b1.0 is draining"));
+
+  q.model = "other";
+  CHECK_THAT(s.refuse(q).message, Catch::Contains("none of its engines has reported"));
+}
+
+TEST_CASE("half of a pair is no route, and the refusal names the missing half") {
+  shard p{{worker("prefill/p/a1.0", prefill, "a1")}};
+  CHECK_THAT(p.refuse().message, Catch::Contains("a decode engine is missing"));
+  shard d{{worker("decode/p/a1.0", decode, "a1")}};
+  CHECK_THAT(d.refuse().message, Catch::Contains("a prefill engine is missing"));
+}
+
+TEST_CASE("entries that are no workers are never chosen") {
+  auto e = worker("requests/a1", msg::Role::REQUESTS, "a1");
+  shard s{{e}};
+  CHECK(s.policy.workers().empty());
+}
+
+TEST_CASE("a lease is given back once, whoever asks how often") {
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1")}};
+  auto first = s.choose(), second = s.choose();
+  CHECK(first.lease != second.lease);
+  s.policy.release(first.lease);
+  s.policy.release(first.lease);
+  s.policy.release(first_lease - 1);
+  CHECK(s.policy.open_leases() == 1);
+  CHECK(s.view("prefill/p/a1.0").leases == 1);
+  CHECK(s.view("decode/p/a1.0").leased_tokens == 100);
+  s.policy.release(second.lease);
+  CHECK(s.view("prefill/p/a1.0").leased_tokens == 0);
+  CHECK(s.view("decode/p/a1.0").leased_tokens == 0);
+}
+
+TEST_CASE("a release meant for an earlier incarnation of the shard frees nothing of this one") {
+  const std::vector<directory::entry> all{worker("both/p/a1.0", both, "a1")};
+  router_policy before{{}, places(), {"m"}, 17};
+  before.update({all, {}});
+  const auto old = std::get<route_choice>(before.decide(shard::query())).lease;
+  CHECK(old == 17);
+  router_policy now{{}, places(), {"m"}, 1ULL << 40U};
+  now.update({all, {}});
+  (void)now.decide(shard::query());
+  now.release(old);
+  CHECK(now.open_leases() == 1);
+}
+
+TEST_CASE("a restarted worker begins at zero, and leases of its earlier life are not given back to it") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  REQUIRE(s.knows("both/p/a1.0", {1}));
+  auto old = s.choose();
+  s.policy.update({{worker("both/p/a1.0", both, "a1", 8)}, {}});
+  CHECK(s.view("both/p/a1.0").leased_tokens == 0);
+  CHECK(s.view("both/p/a1.0").blocks == 0);
+  auto fresh = s.choose();
+  CHECK(fresh.decode.generation == 8);
+  s.policy.release(old.lease);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 1'100);
+  CHECK(s.view("both/p/a1.0").leases == 1);
+  s.policy.release(fresh.lease);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 0);
+  CHECK(s.policy.open_leases() == 0);
+}
+
+TEST_CASE("a worker that was only out of sight comes back with what is leased to it") {
+  const auto w = worker("both/p/a1.0", both, "a1");
+  shard s{{w}};
+  auto c = s.choose();
+  s.policy.update({{}, {w}});
+  CHECK(s.policy.workers().empty());
+  s.policy.update({{w}, {}});
+  CHECK(s.view("both/p/a1.0").leased_tokens == 1'100);
+  s.policy.release(c.lease);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 0);
+  CHECK(s.view("both/p/a1.0").leases == 0);
+}
+
+TEST_CASE("a change of state keeps what is known of a worker") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  REQUIRE(s.knows("both/p/a1.0", {1, 2}));
+  s.choose();
+  s.policy.update({{worker("both/p/a1.0", both, "a1", 7, msg::EntryState::DRAINING)}, {}});
+  CHECK(s.view("both/p/a1.0").leases == 1);
+  CHECK(s.view("both/p/a1.0").blocks == 2);
+  CHECK(s.refuse().http_status == 503);
+}
+
+TEST_CASE("a lost host's requests give back all that they had") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  auto far = shard::query();
+  far.host = "b1";
+  s.choose(far);
+  s.choose(far);
+  auto near = s.choose();
+  s.policy.lose_host("b1");
+  CHECK(s.policy.open_leases() == 1);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 1'100);
+  s.policy.release(near.lease);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 0);
+}
+
+TEST_CASE("above the limit of leases requests are refused, and a release makes room") {
+  router_limits limits;
+  limits.leases_max = 2;
+  shard s{{worker("both/p/a1.0", both, "a1")}, limits};
+  auto c = s.choose();
+  s.choose();
+  CHECK(s.refuse().code == "router_overloaded");
+  s.policy.release(c.lease);
+  s.choose();
+}
+
+TEST_CASE("prefix events: in order they add and drop, a gap asks once for everything, a reset begins anew") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  const std::string name = "both/p/a1.0";
+  auto blocks = [&] { return s.view(name).blocks; };
+  CHECK(s.policy.prefixes(name, 7, 0, false, {1, 2, 3}, {}));
+  CHECK(s.policy.prefixes(name, 7, 1, false, {4}, {1, 99}));
+  CHECK(blocks() == 3);
+  // In one message what is dropped comes first: a block that is in both is there.
+  CHECK(s.policy.prefixes(name, 7, 2, false, {4}, {4}));
+  CHECK(blocks() == 3);
+
+  CHECK_FALSE(s.policy.prefixes(name, 7, 4, false, {5}, {}));  // 3 is missing
+  CHECK(blocks() == 3);
+  // What was on its way meanwhile must not ask for everything again with each message ...
+  for (std::uint64_t i = 5; i < 4 + resync_again_messages; ++i)
+    CHECK(s.policy.prefixes(name, 7, i, false, {i}, {}));
+  CHECK(blocks() == 3);
+  // ... but a lost answer must not leave the worker unheard for ever.
+  CHECK_FALSE(s.policy.prefixes(name, 7, 100, false, {5}, {}));
+
+  CHECK(s.policy.prefixes(name, 7, 200, true, {7, 8}, {}));
+  CHECK(blocks() == 2);
+  CHECK(s.policy.prefixes(name, 7, 201, false, {9}, {}));
+  CHECK(blocks() == 3);
+  CHECK_FALSE(s.policy.prefixes(name, 7, 203, false, {}, {}));
+}
+
+TEST_CASE("prefix events of another life or of strangers are ignored, without asking") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  CHECK(s.policy.prefixes("both/p/a1.0", 6, 0, false, {1}, {}));
+  CHECK(s.policy.prefixes("both/p/zz.0", 7, 5, false, {1}, {}));
+  CHECK(s.view("both/p/a1.0").blocks == 0);
+  // The first message that is heard may be late in the worker's life.
+  CHECK_FALSE(s.policy.prefixes("both/p/a1.0", 7, 41, false, {1}, {}));
+}
+
+TEST_CASE("blocks above the limit are not remembered") {
+  router_limits limits;
+  limits.blocks_per_worker_max = 2;
+  shard s{{worker("both/p/a1.0", both, "a1")}, limits};
+  CHECK(s.knows("both/p/a1.0", {1, 2, 3, 4}));
+  CHECK(s.view("both/p/a1.0").blocks == 2);
+}
+
+TEST_CASE("whatever happens in whatever order, released leases leave nothing behind", "[random]") {
+  const auto seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  auto below = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
+  const std::vector<std::string> hosts{"a1", "a2", "b1"};
+  auto some_worker = [&](std::uint64_t generation) {
+    const auto& host = hosts[below(3)];
+    const auto role = below(3);
+    return role == 0 ? worker("both/p/" + host + ".0", both, host, generation) : role == 1 ? worker("prefill/p/" + host + ".0", prefill, host, generation) : worker("decode/p/" + host + ".0", decode, host, generation);
+  };
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  std::vector<std::uint64_t> leases;
+  std::set<std::uint64_t> seen;
+  for (int step = 0; step < 2'000; ++step) {
+    switch (below(6)) {
+      case 0: s.policy.update({{some_worker(7 + below(3))}, {}}); break;
+      case 1: s.policy.update({{}, {some_worker(7)}}); break;
+      case 2:
+        if (!leases.empty())
+          s.policy.release(leases[below(static_cast<unsigned>(leases.size()))]);  // some of them for the second time
+        break;
+      case 3:
+        if (below(20) == 0)
+          s.policy.lose_host(hosts[below(3)]);
+        break;
+      default: {
+        auto q = shard::query(1 + below(100'000));
+        q.host = hosts[below(3)];
+        auto answer = s.policy.decide(q);
+        if (auto* c = std::get_if<route_choice>(&answer)) {
+          CHECK(seen.insert(c->lease).second);
+          leases.push_back(c->lease);
+        }
+      }
+    }
+    // An underflow would be seen as a number that no sum of leases can reach.
+    for (const auto& w : s.policy.workers())
+      REQUIRE(w.leased_tokens < 2'000ULL * 30'000);
+  }
+  for (auto l : leases)
+    s.policy.release(l);
+  CHECK(s.policy.open_leases() == 0);
+  for (const auto& w : s.policy.workers()) {
+    CHECK(w.leased_tokens == 0);
+    CHECK(w.leases == 0);
+  }
+}
