@@ -145,7 +145,8 @@ expected<rendered_chat> chat::render(msg::Completion::Reader request) const {
   }
   if (in.calls_tools) {
     for (std::size_t i = 0; i < in.inputs.tools.size(); ++i) {
-      if (auto grammar = grammar_of_schema(in.inputs.tools[i].parameters); !grammar)
+      if (auto grammar = grammar_of_schema(in.inputs.tools[i].parameters, unheld_keywords::allow);
+          !grammar)
         return error{"invalid_tools",
                      fmt::format("the parameters of the tool \"{}\": {}", in.inputs.tools[i].name,
                                  grammar.error().message),

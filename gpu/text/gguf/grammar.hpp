@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gpu/text/gguf/schema_check.hpp"
 #include "gpu/text/gguf/vocabulary.hpp"
 #include "gpu/text/text_model.hpp"
 
@@ -10,7 +11,8 @@ namespace troupe::gguf {
 
 /// GBNF of a JSON schema (JSON text). Errors: `invalid_schema` with the request's parameter: not
 /// JSON, not a schema, a keyword that has no grammar, or one that nothing can satisfy.
-expected<std::string> grammar_of_schema(const std::string& schema);
+expected<std::string> grammar_of_schema(const std::string& schema,
+                                        unheld_keywords unheld = unheld_keywords::refuse);
 
 /// The constraint of a plan that has a grammar. Errors: `invalid_schema`: it is malformed, or no
 /// token can begin it.

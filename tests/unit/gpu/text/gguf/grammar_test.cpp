@@ -73,6 +73,61 @@ TEST_CASE("schemas that are broken or impossible are refused by name") {
     CHECK(why.code == "invalid_schema");
     CHECK(why.parameter == "response_format.json_schema");
   }
+}
+
+TEST_CASE("schemas that llama.cpp would loop on, or ignore in part, are refused by place") {
+  auto model = load();
+  const auto refused = [&](const std::string& schema, const char* place) {
+    INFO(schema.substr(0, 200));
+    request r{{"user", "go"}};
+    set_schema(r, schema.c_str());
+    const auto why = render_error(*model, r);
+    CHECK(why.code == "invalid_schema");
+    CHECK(why.message.find(place) != std::string::npos);
+    CHECK(why.message.size() < 1000);
+  };
+  refused(
+      R"({"type": "object", "properties": {"a": {"type": "string", "minLength": 5, "maxLength": 2}}})",
+      "#/properties/a ");
+  refused(R"({"type": "array", "items": {"type": "null"}, "minItems": 3, "maxItems": 1})", "# ");
+  refused(R"({"type": "integer", "minimum": 5, "maximum": 2})", "# ");
+  refused(R"({"type": "string", "maxLength": 1000000000})", "maxLength 1000000000");
+  refused(R"({"type": "string", "minLength": -1})", "minLength -1");
+  refused(
+      R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"})",
+      "itself");
+  refused(R"({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})", "uniqueItems");
+  refused(R"({"anyOf": [{"type": "null"}, {"not": {"type": "null"}}]})", "#/anyOf/1 ");
+  std::string deep;
+  for (int i = 0; i < 3000; ++i) deep += R"({"type":"object","properties":{"a":)";
+  deep += "{}";
+  for (int i = 0; i < 3000; ++i) deep += "}}";
+  refused(deep, "nested");
+  std::string wide = R"({"anyOf":[)";
+  for (int i = 0; i < 30000; ++i) wide += R"({"type":"null"},)";
+  refused(wide + R"({"type":"null"}]})", "parts");
+}
+
+TEST_CASE("names of properties are no keywords, and data is no schema") {
+  auto model = load();
+  for (
+      const auto* schema :
+      {R"({"type": "object", "properties": {"not": {"type": "boolean"}, "minLength": {"type": "null"}}})",
+       R"({"enum": [{"not": 1}, {"minItems": 4, "maxItems": 2}]})",
+       R"({"type": "boolean", "default": {"uniqueItems": 1}})"}) {
+    INFO(schema);
+    request r{{"user", "go"}};
+    set_schema(r, schema);
+    CHECK_FALSE(rendered(*model, r).plan.grammar.empty());
+  }
+  request tool{{"user", "go"}};
+  tool.root.setToolsJson(
+      R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}}}}])");
+  CHECK(rendered(*model, tool).plan.grammar_lazy);
+}
+
+TEST_CASE("a schema and tools at once are refused, not half done") {
+  auto model = load();
   request both{{"user", "go"}};
   both.root.setToolsJson(weather_tools);
   both.root.getResponseFormat().setJsonObject();

@@ -1,0 +1,161 @@
+#include "gpu/text/gguf/schema_check.hpp"
+
+#include <fmt/format.h>
+#include <json.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+namespace troupe::gguf {
+namespace {
+
+struct bounds {
+  const char* low;
+  const char* high;
+  bool repeats;  ///< of a count
+};
+constexpr std::array<bounds, 5> all_bounds{{{"minLength", "maxLength", true},
+                                            {"minItems", "maxItems", true},
+                                            {"minProperties", "maxProperties", true},
+                                            {"minimum", "maximum", false},
+                                            {"exclusiveMinimum", "exclusiveMaximum", false}}};
+
+error invalid(const std::string& place, const std::string& why) {
+  constexpr std::size_t shown_bytes_max = 200;
+  return {"invalid_schema",
+          fmt::format("the schema at {} {}", place.substr(0, shown_bytes_max), why),
+          "response_format.json_schema"};
+}
+
+/// Their values are objects whose keys are names and whose values are schemas.
+constexpr std::array<std::string_view, 3> maps_of_schemas{"properties", "$defs", "definitions"};
+/// Their values are data.
+constexpr std::array<std::string_view, 5> data_keywords{"enum", "const", "default", "examples",
+                                                        "required"};
+constexpr std::array<std::string_view, 15> unheld{"not",
+                                                  "if",
+                                                  "then",
+                                                  "else",
+                                                  "multipleOf",
+                                                  "uniqueItems",
+                                                  "contains",
+                                                  "minContains",
+                                                  "maxContains",
+                                                  "patternProperties",
+                                                  "propertyNames",
+                                                  "dependentRequired",
+                                                  "dependentSchemas",
+                                                  "minProperties",
+                                                  "maxProperties"};
+
+template <class List>
+bool among(const List& list, std::string_view key) {
+  return std::find(list.begin(), list.end(), key) != list.end();
+}
+
+class checker {
+ public:
+  checker(const common_json& root, unheld_keywords keywords) : root_(root), keywords_(keywords) {}
+
+  /// A schema, or a list of them.
+  expected<void> check(const common_json& node, const std::string& place, int depth) {
+    if (auto done = count(place, depth); !done) return done;
+    if (node.is_array()) {
+      for (std::size_t i = 0; i < node.size(); ++i)
+        if (auto done = check(node.at(i), fmt::format("{}/{}", place, i), depth + 1); !done)
+          return done;
+    }
+    if (!node.is_object()) return ok;
+    if (auto done = check_bounds(node, place); !done) return done;
+    if (auto done = check_reference(node, place); !done) return done;
+    for (const auto& [key, value] : node.items()) {
+      const auto inner = place + "/" + key;
+      if (keywords_ == unheld_keywords::refuse && among(unheld, key))
+        return invalid(place, fmt::format("has `{}`, which no grammar can hold an answer to", key));
+      if (among(data_keywords, key)) continue;
+      auto done = among(maps_of_schemas, key) ? check_map(value, inner, depth + 1)
+                                              : check(value, inner, depth + 1);
+      if (!done) return done;
+    }
+    return ok;
+  }
+
+ private:
+  expected<void> count(const std::string& place, int depth) {
+    if (depth > schema_depth_max)
+      return invalid(place, fmt::format("is nested deeper than {} levels", schema_depth_max));
+    if (++nodes_ > schema_nodes_max)
+      return invalid("#", fmt::format("has more than {} parts", schema_nodes_max));
+    return ok;
+  }
+
+  expected<void> check_map(const common_json& node, const std::string& place, int depth) {
+    if (!node.is_object()) return ok;
+    for (const auto& [name, value] : node.items())
+      if (auto done = check(value, place + "/" + name, depth); !done) return done;
+    return ok;
+  }
+
+  static const common_json* number(const common_json& node, const char* key) {
+    return node.contains(key) && node.at(key).is_number() ? &node.at(key) : nullptr;
+  }
+
+  static expected<void> check_bounds(const common_json& node, const std::string& place) {
+    for (const auto& [low, high, repeats] : all_bounds) {
+      const auto* from = number(node, low);
+      const auto* to = number(node, high);
+      if (from != nullptr && to != nullptr && from->get<double>() > to->get<double>())
+        return invalid(place, fmt::format("can't be satisfied: {} is above {}", low, high));
+      for (const auto* count : {from, to}) {
+        if (!repeats || count == nullptr) continue;
+        const auto n = count->get<double>();
+        if (n < 0 || n > schema_repetitions_max)
+          return invalid(place,
+                         fmt::format("has {} {}; 0 to {} are supported", count == from ? low : high,
+                                     count->dump(), schema_repetitions_max));
+      }
+    }
+    return ok;
+  }
+
+  /// A reference that leads to nothing but references.
+  expected<void> check_reference(const common_json& node, const std::string& place) const {
+    const auto* here = &node;
+    for (int hops = 0; here->contains("$ref"); ++hops) {
+      if (hops > schema_depth_max) return invalid(place, "refers to itself");
+      const auto& ref = here->at("$ref");
+      if (!ref.is_string()) return ok;
+      here = find(ref.get<std::string>());
+      if (here == nullptr || !here->is_object()) return ok;  // the conversion says what is wrong
+    }
+    return ok;
+  }
+
+  const common_json* find(std::string_view ref) const {
+    if (!ref.starts_with('#')) return nullptr;
+    ref.remove_prefix(1);
+    const auto* here = &root_;
+    while (ref.starts_with('/')) {
+      ref.remove_prefix(1);
+      const std::string key(ref.substr(0, ref.find('/')));
+      ref.remove_prefix(key.size());
+      if (!here->is_object() || !here->contains(key)) return nullptr;
+      here = &here->at(key);
+    }
+    return here;
+  }
+
+  const common_json& root_;
+  unheld_keywords keywords_;
+  int nodes_ = 0;
+};
+
+}  // namespace
+
+expected<void> check_schema(const common_json& schema, unheld_keywords unheld) {
+  return checker(schema, unheld).check(schema, "#", 0);
+}
+
+}  // namespace troupe::gguf

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "messages/base/expected.hpp"
+
+class common_json;
+
+namespace troupe::gguf {
+
+/// Deeper schemas cost more than any answer that follows them is worth.
+inline constexpr int schema_depth_max = 64;
+inline constexpr int schema_nodes_max = 20'000;
+/// Of `maxLength`, `maxItems` and the like: llama.cpp unrolls repetitions.
+inline constexpr int schema_repetitions_max = 2'000;
+
+/// Keywords that have no grammar (`not`, `uniqueItems`, ...): an answer's schema must not have
+/// them, since they would be promised and not held; of a tool's they are a hint to the model.
+enum class unheld_keywords { refuse, allow };
+
+/// What llama.cpp's conversion would take badly (it loops or fills the memory) or could not be
+/// satisfied by any answer: bounds that contradict each other, references in a circle, excess.
+/// Errors: `invalid_schema`, naming the place.
+expected<void> check_schema(const common_json& schema, unheld_keywords unheld);
+
+}  // namespace troupe::gguf
