@@ -95,11 +95,13 @@ void batching_engine::retire_sequence(job& j, choice_run& c) {
   c.kv.reset();
   const bool others_wait = std::any_of(j.choices.begin(), j.choices.end(),
                                        [](const choice_run& o) { return !o.done && !o.kv; });
-  if (others_wait && !j.base) {
+  if (others_wait && !j.base && info().ranges) {
     kv.remove(j.base_size(), kv.end());
     j.base = std::move(kv);
     return;
   }
+  // Without ranges its end cannot be cut off: if nobody else has the prompt, it is computed again.
+  if (others_wait && prompt_source(j) == nullptr) return preempt(j);
   if (c.index != 0) return;
   auto tokens = j.prompt;
   tokens.insert(tokens.end(), c.ids.begin(), c.ids.end());

@@ -31,6 +31,7 @@ batching_engine::batching_engine(std::unique_ptr<model_runner> runner,
       piece_tokens_max_(largest_piece(*runner_, options_.piece_bytes_max)), memory_(*runner_),
       pool_(std::min(limits.kv_tokens, runner_->cells()), runner_->slots(), memory_),
       cache_(limits.prefix_reuse ? limits.cached_prefixes : 0), queue_(*runner_) {
+  if (!runner_->info().ranges) limits_.prefix_reuse = false;
   if (!options_.now) options_.now = [] { return std::chrono::steady_clock::now(); };
 }
 

@@ -76,6 +76,7 @@ class batching_engine final : public engine {
 
   // submission.cpp
   expected<void> check(std::span<const token_id> prompt) const;
+  error no_ranges() const;
   expected<std::unique_ptr<job>> make_job(job_id id, std::vector<token_id> prompt,
                                           std::uint8_t priority, std::vector<std::uint64_t> chain);
   void replay(const job& j, choice_run& c, const resumed_choice& earlier) const;

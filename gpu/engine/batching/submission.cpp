@@ -27,6 +27,14 @@ expected<void> batching_engine::check(std::span<const token_id> prompt) const {
   return ok;
 }
 
+error batching_engine::no_ranges() const {
+  return {
+      "kv_not_transferable",
+      fmt::format("the KV of this model cannot be handed over ({}); it serves only as role `both`",
+                  info().no_ranges_reason),
+      {}};
+}
+
 expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<token_id> prompt,
                                                          std::uint8_t priority,
                                                          std::vector<std::uint64_t> chain) {
@@ -46,6 +54,7 @@ expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<
 }
 
 expected<void> batching_engine::submit(prefill_spec spec) {
+  if (!info().ranges) return no_ranges();
   if (piece_tokens_max_ == 0)
     return error{"kv_piece_too_small",
                  fmt::format("one token's KV is larger than a piece may be ({} bytes)",
@@ -62,6 +71,7 @@ expected<void> batching_engine::submit(generate_spec spec) {
     return error{"invalid_job", "a job needs at least one choice and one token", {}};
   if (!spec.resume.empty() && spec.resume.size() != spec.choices)
     return error{"invalid_job", "a resumed job needs to know about every choice", {}};
+  if (!spec.prefill_here && !info().ranges) return no_ranges();
   auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
   if (!made) return made.error();
   auto& j = **made;

@@ -69,6 +69,8 @@ simulated_runner::simulated_runner(simulated_options options)
   for (const char c : options_.model)
     info_.kv_layout = mix(info_.kv_layout ^ static_cast<unsigned char>(c));
   info_.end_tokens = options_.end_tokens;
+  info_.ranges = options_.ranges;
+  if (!info_.ranges) info_.no_ranges_reason = "the simulation says so";
 }
 
 // -- computing ----------------------------------------------------------------
@@ -199,6 +201,7 @@ void simulated_runner::let_go(cell_index c) {
 void simulated_runner::kv_copy(slot_id from, slot_id to, position begin, position end) {
   const auto& source = sequences_[static_cast<std::size_t>(from)].cells;
   auto& target = sequences_[static_cast<std::size_t>(to)];
+  if (!options_.ranges && (begin > 0 || end < source.size())) ++forbidden_moves_;
   if (target.cells.size() < end) target.cells.resize(end, none);
   for (auto p = begin; p < std::min(end, static_cast<position>(source.size())); ++p) {
     if (source[p] == none || target.cells[p] != none) continue;
@@ -210,6 +213,7 @@ void simulated_runner::kv_copy(slot_id from, slot_id to, position begin, positio
 
 void simulated_runner::kv_remove(slot_id slot, position begin, position end) {
   auto& s = sequences_[static_cast<std::size_t>(slot)];
+  if (!options_.ranges && (begin > 0 || end < s.cells.size())) ++forbidden_moves_;
   for (auto p = begin; p < std::min(end, static_cast<position>(s.cells.size())); ++p) {
     if (s.cells[p] == none) continue;
     let_go(s.cells[p]);

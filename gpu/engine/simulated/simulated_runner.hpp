@@ -32,7 +32,8 @@ struct simulated_options {
   std::vector<token_id>
       output_tokens;  ///< what answers consist of; empty: lower-case letters and spaces as bytes
   std::vector<token_id> end_tokens;
-  std::uint32_t mean_answer_tokens = 0;   ///< an end token comes after so many on average; 0: never
+  std::uint32_t mean_answer_tokens = 0;  ///< an end token comes after so many on average; 0: never
+  bool ranges = true;  ///< false: like a recurrent model, sequences are copied and removed whole
   std::uint32_t kv_bytes_per_token = 64;  ///< at least 16
 
   double prefill_tokens_per_second = 0;  ///< 0: no time at all
@@ -83,6 +84,8 @@ class simulated_runner final : public model_runner {
 
   /// Why the last pass failed; for tests and logs.
   const std::string& last_error() const { return last_error_; }
+  /// Parts of sequences that were copied or removed though the model has no ranges.
+  std::uint64_t forbidden_moves() const { return forbidden_moves_; }
 
  private:
   struct cell {
@@ -113,6 +116,7 @@ class simulated_runner final : public model_runner {
   std::vector<std::uint64_t> batch_hashes_;
   std::vector<float> logits_;
   bool garbage_ = false;
+  std::uint64_t forbidden_moves_ = 0;
   std::uint64_t passes_ = 0;
   std::string last_error_;
   std::atomic<std::uint64_t> ticks_{0};

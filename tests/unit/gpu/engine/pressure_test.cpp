@@ -167,6 +167,29 @@ TEST_CASE(
   CHECK(p.machine->gauges().prefilled == 3 * 299);  // the cache kept what was set aside
 }
 
+TEST_CASE("pressure: a model without ranges moves whole sequences only, and everybody finishes") {
+  auto model = cells(600);
+  model.ranges = false;
+  model.slots = GENERATE(2, 20);
+  rig r(room_for(600), model);
+  for (job_id id = 0; id < 6; ++id) {
+    auto spec = generate(id, prompt_of(50, static_cast<unsigned>(id)), 200);
+    spec.choices = id % 2 == 0 ? 3 : 1;
+    REQUIRE(r.machine->submit(spec));
+  }
+  r.run();
+  CHECK(r.events.done.size() == 6);
+  CHECK(r.runner->forbidden_moves() == 0);
+  for (job_id id = 0; id < 6; ++id) {
+    const auto expected = reference(prompt_of(50, static_cast<unsigned>(id)), 200);
+    for (std::uint16_t c = 0; c < (id % 2 == 0 ? 3 : 1); ++c) CHECK(ids_of(r, id, c) == expected);
+  }
+  CHECK(r.machine->submit(prefill(9, prompt_of(50))).error().code == "kv_not_transferable");
+  auto imported = generate(9, prompt_of(50), 1);
+  imported.prefill_here = false;
+  CHECK(r.machine->submit(imported).error().code == "kv_not_transferable");
+}
+
 TEST_CASE(
     "pressure: random jobs, cancels and sizes; books balance after every step, answers are right") {
   const auto seed = std::random_device{}();
