@@ -4,6 +4,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <random>
+
 namespace troupe::router {
 
 namespace {
@@ -45,10 +47,16 @@ worker_report read(msg::WorkerReport::Reader r) {
           r.getKvTotalTokens(), r.getPrefilledTokens(), r.getSampledTokens(), r.getBytesPerToken(), r.getIdle()};
 }
 
+std::uint64_t random_lease() {
+  std::random_device draw;
+  return std::uint64_t{draw()} << 32U | draw();
+}
+
 struct router_state {
   caf::event_based_actor* self;
   router_options options;
   std::unique_ptr<router_policy> policy;
+  std::vector<std::string> hubs;
   static constexpr const char* name = "router";
 
   explicit router_state(caf::event_based_actor* s) : self(s) {}
@@ -97,6 +105,14 @@ struct router_state {
       spdlog::error("event=answer_too_large to={} reason=\"{}\"", to.name, e.error().message);
   }
 
+  /// Who gets workers' reports passed on.
+  void find_hubs(const directory::snapshot& all) {
+    hubs.clear();
+    for (const auto& [entry_name, e] : all)
+      if (e.role == msg::Role::REQUESTS)
+        hubs.push_back(entry_name);
+  }
+
   void prefixes(const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) {
     msg::view<msg::PrefixEvents> in{e};
     std::vector<std::uint64_t> added, dropped;
@@ -116,13 +132,15 @@ struct router_state {
 caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options options) {
   auto& s = self->state;
   s.options = std::move(options);
-  s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models);
+  s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models, s.options.first_lease == 0 ? random_lease() : s.options.first_lease);
   s.options.office->bind(router_name, 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_default_handler(caf::drop);
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
   return {
       [self](const directory::directory_changed& x) {
         self->state.policy->update(x.what);
+        self->state.find_hubs(*x.all);
         if (!x.lost_host.empty())
           self->state.policy->lose_host(x.lost_host);
       },
@@ -135,6 +153,8 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
       [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
         msg::view<msg::WorkerReport> in{e};
         self->state.policy->report(in->getWorker().cStr(), in->getGeneration(), read(*in));
+        for (const auto& hub : self->state.hubs)
+          self->state.options.office->send({hub, 0}, {router_name, 0}, e);
       },
       [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) { self->state.prefixes(from, e); },
   };

@@ -7,6 +7,7 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct router_options {
   std::vector<std::string> models;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
+  std::uint64_t first_lease = 0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
 };
 
 /// `router/0`: one shard, for now.

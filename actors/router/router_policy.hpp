@@ -27,6 +27,15 @@ struct router_limits {
 inline constexpr std::uint32_t chain_block_bytes = 512;
 /// Until a model's prompts have been measured.
 inline constexpr float default_bytes_per_token = 4.0F;
+/// What a measurement may be; others are a worker's mistake and are not believed.
+inline constexpr float bytes_per_token_min = 0.1F;
+inline constexpr float bytes_per_token_max = 1'000.0F;
+/// Answers are counted up to this: most end long before their `max_tokens`.
+inline constexpr std::uint32_t answer_tokens_counted_max = 512;
+/// KV of so many tokens is moved in the time that one takes to be computed.
+inline constexpr double transfer_tokens_per_compute_token = 16;
+/// After a gap, what a worker still says before everything comes again is dropped; each so many messages it is asked once more.
+inline constexpr std::uint32_t resync_again_messages = 64;
 
 struct route_query {
   std::string host;                     ///< of the request actor, for topology and for giving leases back when it is lost
@@ -77,7 +86,8 @@ struct worker_report {
 /// resets them.
 class router_policy {
  public:
-  router_policy(router_limits limits, std::map<std::string, topology::place> places, std::vector<std::string> models);
+  /// `first_lease`: where the numbers of leases begin. Each incarnation of a shard needs its own, lest a release meant for an earlier one frees a lease of this one.
+  router_policy(router_limits limits, std::map<std::string, topology::place> places, std::vector<std::string> models, std::uint64_t first_lease);
 
   /// The directory changed.
   void update(const directory::change& c);
@@ -88,7 +98,7 @@ class router_policy {
   void release(std::uint64_t lease);
 
   void report(const std::string& worker, std::uint64_t generation, const worker_report& r);
-  /// Numbered events; false: there is a gap, ask for everything again.
+  /// Numbered messages; false: there is a gap, ask for everything again.
   [[nodiscard]] bool prefixes(const std::string& worker, std::uint64_t generation, std::uint64_t sequence, bool reset, const std::vector<std::uint64_t>& added,
                               const std::vector<std::uint64_t>& dropped);
 
@@ -112,6 +122,7 @@ class router_policy {
     std::uint32_t leases = 0;
     std::unordered_set<std::uint64_t> blocks;
     std::uint64_t next_event = 0;
+    std::uint32_t unheeded = 0;  ///< messages since a gap
   };
   struct lease {
     std::string host;
@@ -123,24 +134,36 @@ class router_policy {
     std::uint64_t decode_generation = 0;
   };
   struct candidate {
-    worker* w = nullptr;
+    const worker* w = nullptr;
     std::uint32_t cached = 0;   ///< tokens
-    double work = 0;            ///< tokens ahead of us, with ours
+    double work = 0;            ///< tokens ahead of ours
+    unsigned excluded = 0;      ///< 1: it failed this request before
+  };
+  struct option {
+    plan how;
+    const candidate* prefill;
+    const candidate* decode;
+    unsigned excluded;          ///< workers of it that failed this request before
+    double score;
+    topology::distance far;
   };
 
   std::uint32_t cached_tokens(const worker& w, const route_query& q, float bytes_per_token) const;
-  std::vector<candidate> ready(const route_query& q, msg::Role role, bool honour_exclude) const;
+  std::vector<candidate> ready(const route_query& q, msg::Role role) const;
   float bytes_per_token(const std::string& model) const;
   route_refusal refusal(const route_query& q) const;
   topology::distance apart(const std::string& host_a, const std::string& host_b) const;
   void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens, std::uint64_t decode_tokens);
+  /// Calls `f(worker, tokens)` for each side of a lease whose worker is still the incarnation that it was granted for.
+  template <class F>
+  void for_each_side(const lease& l, F&& f);
 
   router_limits limits_;
   std::map<std::string, topology::place> places_;
   std::vector<std::string> models_;
   std::map<std::string, worker> workers_;
   std::unordered_map<std::uint64_t, lease> leases_;
-  std::uint64_t next_lease_ = 1;
+  std::uint64_t next_lease_;
 };
 
 }  // namespace troupe::router
