@@ -13,7 +13,7 @@ void batching_engine::admit_waiting() {
   while (!waiting_.empty()) {
     auto& next = *waiting_.front();
     if (next.state != job_state::ended && (running_.size() >= limits_.slots || !try_admit(next))) {
-      if (!set_one_aside()) return;
+      if (!set_one_aside() && !preempt_below(next.priority)) return;
       continue;
     }
     report_.worked = true;
@@ -21,6 +21,14 @@ void batching_engine::admit_waiting() {
     waiting_.erase(waiting_.begin());
     if (j->state != job_state::ended) insert_by_rank(running_, std::move(j));
   }
+}
+
+/// Lets the lowest-ranked running job make room for one of higher priority. False: none is lower.
+bool batching_engine::preempt_below(std::uint8_t priority) {
+  if (running_.empty() || running_.back()->priority >= priority) return false;
+  preempt(*running_.back());
+  sweep();
+  return true;
 }
 
 /// A prefill job that is computed and waits for decode's grant makes room: its KV goes to the

@@ -95,6 +95,7 @@ class batching_engine final : public engine {
   };
   void admit_waiting();
   bool set_one_aside();
+  bool preempt_below(std::uint8_t priority);
   bool try_admit(job& j);
   prefix longest_prefix(const job& j);
   std::uint32_t predicted_growth(const job& j) const;

@@ -90,6 +90,37 @@ TEST_CASE("engine: prefill and decode apart give the ids of one engine, piece by
   }
 }
 
+TEST_CASE("engine: a step moves no more KV than its budget, but always a piece") {
+  batching_limits limits;
+  limits.kv_io_bytes_per_step = GENERATE(100U, 30'000U);
+  engine_options small_pieces;
+  small_pieces.piece_bytes_max = 10'000;
+  rig p(limits, {}, small_pieces);
+  rig d(limits);
+  auto spec = generate(1, prompt_of(1537), 1);
+  spec.prefill_here = false;
+  REQUIRE(p.machine->submit(prefill(1, spec.tokens)));
+  REQUIRE(d.machine->submit(spec));
+  p.machine->grant_delivery(1, 0);
+  const auto most = std::max<std::size_t>(10'000, limits.kv_io_bytes_per_step);
+  std::size_t exported = 0;
+  while (!p.events.prefill_done.contains(1)) {
+    const auto report = p.step();
+    REQUIRE(report.exported_bytes <= most);
+    exported += report.exported_bytes;
+  }
+  CHECK(exported >= 1536 * 64);
+  d.run();
+  for (auto& piece : p.events.pieces) d.machine->import_piece(std::move(piece));
+  std::size_t imported = 0;
+  while (!d.events.done.contains(1)) {
+    const auto report = d.step();
+    REQUIRE(report.imported_bytes <= most);
+    imported += report.imported_bytes;
+  }
+  CHECK(imported == exported);
+}
+
 TEST_CASE("engine: damaged, foreign and unasked-for KV is refused and the job fails retryably") {
   const auto prompt = prompt_of(300);
   rig p;

@@ -167,6 +167,45 @@ TEST_CASE(
   CHECK(p.machine->gauges().prefilled == 3 * 299);  // the cache kept what was set aside
 }
 
+TEST_CASE("pressure: higher priority need not wait for a slot, and who made room finishes later") {
+  rig r(room_for(4000, 2), cells(4000));
+  for (job_id id = 1; id <= 4; ++id)
+    REQUIRE(r.machine->submit(generate(id, prompt_of(100, static_cast<unsigned>(id)), 200)));
+  for (int i = 0; i < 50; ++i) r.step();
+  auto probe = generate(5, prompt_of(100, 5), 2);
+  probe.priority = 9;
+  REQUIRE(r.machine->submit(probe));
+  for (int i = 0; i < 4; ++i) r.step();
+  CHECK(r.events.done == std::set<job_id>{5});
+  r.run();
+  CHECK(r.events.done.size() == 5);
+  for (job_id id = 1; id <= 4; ++id)
+    CHECK(ids_of(r, id) == reference(prompt_of(100, static_cast<unsigned>(id)), 200));
+}
+
+TEST_CASE("pressure: answers never grow into cells that an admitted prompt was promised") {
+  rig p;
+  rig d(room_for(700), cells(700));
+  REQUIRE(d.machine->submit(generate(1, prompt_of(100, 1), 550)));
+  for (int i = 0; i < 20; ++i) d.step();
+  auto urgent = generate(2, prompt_of(300, 2), 20);
+  urgent.prefill_here = false;
+  urgent.priority = 9;
+  REQUIRE(p.machine->submit(prefill(2, urgent.tokens)));
+  REQUIRE(d.machine->submit(urgent));
+  p.machine->grant_delivery(2, 0);
+  p.run();
+  for (int i = 0; i < 1000; ++i)
+    d.step();  // the KV takes its time; the answer has none left to grow into
+  REQUIRE(d.events.import_ready.contains(2));
+  REQUIRE_FALSE(d.events.done.contains(1));
+  for (auto& piece : p.events.pieces) d.machine->import_piece(std::move(piece));
+  d.run();
+  CHECK(d.events.done == std::set<job_id>{1, 2});
+  CHECK(ids_of(d, 2) == reference(urgent.tokens, 20));
+  CHECK(ids_of(d, 1) == reference(prompt_of(100, 1), 550));
+}
+
 TEST_CASE("pressure: a model without ranges moves whole sequences only, and everybody finishes") {
   auto model = cells(600);
   model.ranges = false;
