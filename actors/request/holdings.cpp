@@ -1,5 +1,7 @@
 #include "actors/request/holdings.hpp"
 
+#include <utility>
+
 namespace troupe::request {
 
 void write(msg::JobKey::Builder out, const job_key& key) {
@@ -36,11 +38,11 @@ std::map<job_book::worker, std::vector<job_key>> job_book::all() const {
   return result;
 }
 
-std::vector<job_key> job_book::at(const std::string& worker_name) const {
+std::vector<job_key> job_book::at(const std::string& worker_name, std::uint64_t alive) const {
   std::lock_guard lock{mutex_};
   std::vector<job_key> result;
   for (const auto& [w, keys] : jobs_)
-    if (w.first == worker_name)
+    if (w.first == worker_name && w.second != alive)
       result.insert(result.end(), keys.begin(), keys.end());
   return result;
 }
@@ -59,13 +61,18 @@ held_job::held_job(std::shared_ptr<link::post_office> office, std::shared_ptr<jo
 }
 
 held_job::~held_job() {
-  book_->remove({worker_.name, worker_.generation}, key_);
   if (!open_)
     return;
+  done();
   msg::draft<msg::CancelJobs> d;
   write(d->initKeys(1)[0], key_);
   if (auto e = std::move(d).freeze())
     office_->send(worker_, from_, *std::move(e));
+}
+
+void held_job::done() {
+  if (std::exchange(open_, false))
+    book_->remove({worker_.name, worker_.generation}, key_);
 }
 
 held_route::held_route(std::shared_ptr<link::post_office> office, msg::address from, msg::address router, std::uint64_t lease, std::string host)
@@ -80,6 +87,8 @@ held_route::~held_route() {
 }
 
 expected<std::unique_ptr<ticket>> admission::enter(std::uint64_t bytes) {
+  if (closed_)
+    return error{"shutting_down", "This node is shutting down."};
   if (requests_.fetch_add(1) >= requests_max_) {
     --requests_;
     return error{"too_many_requests", "This node has " + std::to_string(requests_max_) + " open requests, which is its limit (limits.requests_max); try again later."};

@@ -40,7 +40,8 @@ class job_book {
   void add(const worker& w, const job_key& key);
   void remove(const worker& w, const job_key& key);
   std::map<worker, std::vector<job_key>> all() const;
-  std::vector<job_key> at(const std::string& worker_name) const;
+  /// Jobs at a worker's incarnations other than `alive` (0: at any of them).
+  std::vector<job_key> at(const std::string& worker_name, std::uint64_t alive = 0) const;
   std::size_t size() const;
 
  private:
@@ -57,7 +58,7 @@ class held_job {
   held_job& operator=(const held_job&) = delete;
   const msg::address& worker() const { return worker_; }
   /// The worker holds nothing any more.
-  void done() { open_ = false; }
+  void done();
   bool open() const { return open_; }
 
  private:
@@ -92,8 +93,10 @@ class ticket;
 class admission : public std::enable_shared_from_this<admission> {
  public:
   admission(std::uint32_t requests_max, std::uint64_t bytes_max) : requests_max_(requests_max), bytes_max_(bytes_max) {}
-  /// Errors: `too_many_requests`, `prompt_memory_full`.
+  /// Errors: `too_many_requests`, `prompt_memory_full`, `shutting_down`.
   expected<std::unique_ptr<ticket>> enter(std::uint64_t bytes);
+  /// Nobody enters any more.
+  void close() { closed_ = true; }
   std::uint32_t open() const { return requests_; }
   std::uint64_t held_bytes() const { return bytes_; }
 
@@ -101,6 +104,7 @@ class admission : public std::enable_shared_from_this<admission> {
   friend class ticket;
   std::uint32_t requests_max_;
   std::uint64_t bytes_max_;
+  std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> requests_{0};
   std::atomic<std::uint64_t> bytes_{0};
 };

@@ -6,6 +6,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -34,17 +35,14 @@ struct id_hash {
   std::size_t operator()(const request_id& id) const noexcept { return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL)); }
 };
 
-bool may_work(msg::EntryState s) {
-  return s == msg::EntryState::READY || s == msg::EntryState::DRAINING;
-}
-
 struct hub_state {
   caf::event_based_actor* self;
   hub_options options;
   std::shared_ptr<const request_context> context;
+  std::shared_ptr<admission> gate;
   std::unordered_map<request_id, caf::actor, id_hash> requests;
   std::map<caf::actor_addr, request_id> ids;
-  std::map<std::string, std::uint64_t> generations;  ///< of workers, as last announced
+  std::string closing;  ///< why nothing new is taken
   static constexpr const char* name = "requests";
 
   explicit hub_state(caf::event_based_actor* s) : self(s) {}
@@ -58,6 +56,8 @@ struct hub_state {
 
   void open(const open_request& x) {
     auto request = spawn_request(self, context, x.what, x.place);
+    if (!closing.empty())
+      self->send(request, shut_down{closing});
     ids.emplace(request.address(), x.what->id);
     requests.emplace(x.what->id, std::move(request));
   }
@@ -105,36 +105,36 @@ struct hub_state {
   }
 
   void changed(const directory::directory_changed& x) {
-    for (const auto& e : x.what.removed) {
-      generations.erase(e.name);
-      gone(e.name, x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
-    }
+    for (const auto& e : x.what.removed)
+      gone(e.name, 0, x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
     for (const auto& e : x.what.added_or_changed) {
-      auto& known = generations[e.name];
-      if (known != 0 && known != e.generation)
-        gone(e.name, "it was restarted");
-      else if (!may_work(e.state) && known != 0)
-        gone(e.name, e.detail.empty() ? "it stopped" : e.detail);
-      known = e.generation;
+      if (may_work(e.state))
+        gone(e.name, e.generation, "it was restarted");
+      else
+        gone(e.name, 0, e.detail.empty() ? "it stopped" : e.detail);
     }
   }
 
-  void gone(const std::string& worker, const std::string& reason) {
-    std::map<caf::actor_addr, caf::actor> told;
-    for (const auto& key : context->jobs->at(worker))
-      if (auto i = requests.find(key.id); i != requests.end() && told.emplace(i->second.address(), i->second).second)
-        self->send(i->second, worker_gone{worker, reason});
+  /// Only the book knows whom this concerns: no entry of a worker needs to be remembered here.
+  void gone(const std::string& worker, std::uint64_t alive, const std::string& reason) {
+    std::set<request_id> told;
+    for (const auto& key : context->jobs->at(worker, alive))
+      if (auto i = requests.find(key.id); i != requests.end() && told.insert(key.id).second)
+        self->send(i->second, worker_gone{worker, alive, reason});
   }
 
   void end_all(const std::string& reason) {
+    gate->close();
+    closing = reason;
     for (const auto& [id, request] : requests)
       self->send(request, shut_down{reason});
   }
 };
 
-caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options, std::shared_ptr<const request_context> context) {
+caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options, std::shared_ptr<const request_context> context, std::shared_ptr<admission> gate) {
   auto& s = self->state;
   s.options = std::move(options);
+  s.gate = std::move(gate);
   s.context = std::move(context);
   s.context->office->bind(s.context->self.name, 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
@@ -157,6 +157,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) { self->state.pass(e); },
       [self](const link::origin&, const msg::envelope<msg::JobDone>& e) { self->state.pass(e); },
       [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) { self->state.context->board->put(e); },
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](const end_requests& x) { self->state.end_all(x.reason); },
@@ -179,8 +180,8 @@ const char* state_reason(const directory::entry& e) {
 /// The desk: what I/O threads may call.
 class hub_desk : public desk {
  public:
-  hub_desk(caf::actor hub, std::shared_ptr<admission> gate, std::shared_ptr<timeline_store> timelines, std::shared_ptr<directory::directory_view> view, std::vector<std::string> models)
-      : hub_(std::move(hub)), gate_(std::move(gate)), timelines_(std::move(timelines)), view_(std::move(view)), models_(std::move(models)) {}
+  hub_desk(caf::actor hub, std::shared_ptr<admission> gate, std::shared_ptr<const request_context> context, std::shared_ptr<directory::directory_view> view, std::vector<std::string> models)
+      : hub_(std::move(hub)), gate_(std::move(gate)), context_(std::move(context)), view_(std::move(view)), models_(std::move(models)) {}
 
   expected<void> submit(submission s) override {
     std::uint64_t bytes = 0;
@@ -193,7 +194,8 @@ class hub_desk : public desk {
     return ok;
   }
   void cancel(request_id id, std::string reason) override { caf::anon_send(hub_, cancel_request{id, std::move(reason)}); }
-  std::string timeline_json(const std::string& external_id) override { return timelines_->get(external_id); }
+  std::string timeline_json(const std::string& external_id) override { return context_->timelines->get(external_id); }
+  std::string workers_json() override { return context_->board->to_json(*view_->get()); }
 
   std::vector<model_state> models() override {
     auto all = view_->get();
@@ -227,7 +229,7 @@ class hub_desk : public desk {
 
   caf::actor hub_;
   std::shared_ptr<admission> gate_;
-  std::shared_ptr<timeline_store> timelines_;
+  std::shared_ptr<const request_context> context_;
   std::shared_ptr<directory::directory_view> view_;
   std::vector<std::string> models_;
 };
@@ -250,10 +252,12 @@ hub make_hub(caf::actor_system& system, hub_options options) {
   context->office = options.office;
   context->jobs = h.jobs;
   context->timelines = std::make_shared<timeline_store>();
+  context->board = std::make_shared<worker_board>();
+  context->view = options.view;
   auto view = options.view;
   auto models = options.models;
-  h.actor = system.spawn(behavior, std::move(options), context);
-  h.front = std::make_shared<hub_desk>(h.actor, h.gate, context->timelines, std::move(view), std::move(models));
+  h.actor = system.spawn(behavior, std::move(options), context, h.gate);
+  h.front = std::make_shared<hub_desk>(h.actor, h.gate, context, std::move(view), std::move(models));
   return h;
 }
 

@@ -15,17 +15,16 @@ capnp::ReaderOptions trusted() {
   return o;
 }
 
-void write_content(msg::Content::Builder out, kj::ArrayPtr<const capnp::word> words) {
-  const auto bytes = words.asBytes();
-  out.setBytes(static_cast<std::uint32_t>(bytes.size()));
-  if (bytes.size() <= part_bytes)
-    out.setInline(bytes);
-}
+enum class long_content : bool { in_parts, inlined };
 
-void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const capnp::word> words, const std::vector<std::uint64_t>& chain, const stream_ledger& done) {
+void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const capnp::word> words, long_content how, const std::vector<std::uint64_t>& chain, const stream_ledger& done) {
   write(out.initKey(), t.key);
   out.setReplyTo(t.reply_to);
-  write_content(out.initContent(), words);
+  auto content = out.initContent();
+  const auto bytes = words.asBytes();
+  content.setBytes(static_cast<std::uint32_t>(bytes.size()));
+  if (bytes.size() <= part_bytes || how == long_content::inlined)
+    content.setInline(bytes);
   auto blocks = out.initChain(static_cast<unsigned>(chain.size()));
   for (std::size_t i = 0; i < chain.size(); ++i)
     blocks.set(static_cast<unsigned>(i), chain[i]);
@@ -82,7 +81,7 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
 
 expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, msg::Route::Reader route) {
   msg::draft<msg::PrefillJob> d{hint(content.words, content.chain, done)};
-  write_job(d->initJob(), t, content.words, content.chain, done);
+  write_job(d->initJob(), t, content.words, long_content::in_parts, content.chain, done);
   d->setDecode(route.getDecode());
   d->setKeepFrom(route.getKeepFrom());
   return std::move(d).freeze();
@@ -91,13 +90,14 @@ expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, co
 expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, bool self_prefill, msg::Route::Reader route) {
   if (self_prefill) {
     msg::draft<msg::DecodeJob> d{hint(content.words, content.chain, done)};
-    write_job(d->initJob(), t, content.words, content.chain, done);
+    write_job(d->initJob(), t, content.words, long_content::in_parts, content.chain, done);
     d->getSource().setSelf();
     return std::move(d).freeze();
   }
   auto rest = without_prompt(content);
   msg::draft<msg::DecodeJob> d{hint(rest, content.chain, done)};
-  write_job(d->initJob(), t, rest, content.chain, done);
+  // Parts go to the one worker that renders; what is too long for this message is refused.
+  write_job(d->initJob(), t, rest, long_content::inlined, content.chain, done);
   d->getSource().setPrefill(route.getPrefill());
   return std::move(d).freeze();
 }

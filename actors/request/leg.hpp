@@ -11,12 +11,15 @@
 
 namespace troupe::request {
 
+/// Token batches may overtake `Accepted`, by a shorter way or by a step's first token; so many wait for it. One more breaks the attempt.
+inline constexpr std::size_t early_slices_max = 256;
+
 /// One prompt of a request on its way: the attempt that is running now, what it holds, and what the client has of it.
 struct leg {
   leg(std::uint16_t p, std::uint16_t choices) : prompt(p), ledger(choices) {}
 
   std::uint16_t prompt;
-  std::uint32_t attempt = 0;
+  std::uint32_t attempt = 1;        ///< running, or about to
   stream_ledger ledger;
   bool accepted = false;            ///< the client has been told
   bool finished = false;
@@ -32,6 +35,7 @@ struct leg {
   /// Parts of a long prompt: sent so far, and acknowledged by the worker that renders it.
   std::size_t sent_bytes = 0;
   msg::address reader;
+  std::vector<batch_slice> early;   ///< came before the prompt was accepted
 
   void drop_attempt() {
     prefill.reset();
@@ -39,9 +43,12 @@ struct leg {
     route.reset();
     sent_bytes = 0;
     reader = {};
+    early.clear();
   }
-  bool uses(const std::string& worker) const {
-    return (prefill && prefill->open() && prefill->worker().name == worker) || (decode && decode->open() && decode->worker().name == worker);
+  /// A job is open at an incarnation of this worker other than `alive`.
+  bool uses(const std::string& worker, std::uint64_t alive) const {
+    auto at = [&](const std::unique_ptr<held_job>& j) { return j && j->open() && j->worker().name == worker && j->worker().generation != alive; };
+    return at(prefill) || at(decode);
   }
 };
 

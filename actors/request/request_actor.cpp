@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::request {
 
@@ -16,6 +17,7 @@ namespace {
 using deadline_atom = caf::atom_constant<caf::atom("rqdeadline")>;
 using route_late_atom = caf::atom_constant<caf::atom("rqrtlate")>;
 using again_atom = caf::atom_constant<caf::atom("rqagain")>;
+using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
 
 std::vector<std::uint8_t> one_time_token() {
   std::vector<std::uint8_t> token(16);
@@ -68,11 +70,9 @@ struct request_state {
 
   explicit request_state(caf::event_based_actor* s) : self(s) {}
   ~request_state() {
+    // Whatever ended the actor (a kill, an exception), its client is told.
     if (what && !over)
-      account.status = "cancelled";
-    legs.clear();  // jobs, routes
-    if (what)
-      record();
+      tell_failure({500, "internal_error", "The request was ended by an internal error.", "", {}});
   }
 
   // -- beginning -----------------------------------------------------------------
@@ -88,22 +88,26 @@ struct request_state {
       legs.emplace_back(static_cast<std::uint16_t>(i), what->choices);
     self->delayed_send(self, what->timeout, deadline_atom::value);
     for (auto& l : legs)
-      start_attempt(l);
+      if (!over)
+        start_attempt(l);
+    record();
   }
 
   job_key key_of(const leg& l) const { return {what->id, l.prompt, l.attempt}; }
-  leg* find(const job_key& key) {
+  /// The fence: null for what belongs to another attempt, which has no effect.
+  leg* find_attempt(const job_key& key) {
     if (key.prompt >= legs.size())
       return nullptr;
     auto& l = legs[key.prompt];
-    // The fence: what belongs to an older attempt has no effect.
-    return l.attempt == key.attempt && !l.finished ? &l : nullptr;
+    return l.attempt == key.attempt ? &l : nullptr;
+  }
+  leg* find(const job_key& key) {
+    auto* l = find_attempt(key);
+    return l && !l->finished && !over ? l : nullptr;
   }
   attempt_record& record_of(leg& l) { return account.attempts[l.record]; }
 
   void start_attempt(leg& l) {
-    l.drop_attempt();
-    ++l.attempt;
     l.record = account.attempts.size();
     account.attempts.push_back({});
     account.attempts.back().prompt = l.prompt;
@@ -128,9 +132,10 @@ struct request_state {
     if (!bad_worker.empty())
       l.exclude.push_back(bad_worker);
     spdlog::info("event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"", what->external_id, l.prompt, l.attempt, bad_worker, why.code, why.message);
+    l.drop_attempt();
+    ++l.attempt;  // at once: what the old one still says in the pause is too late, too
     if (pause.count() == 0)
       return start_attempt(l);
-    l.drop_attempt();
     self->delayed_send(self, pause, again_atom::value, l.prompt, l.attempt);
   }
 
@@ -169,6 +174,23 @@ struct request_state {
     }
     if (content.bytes() > part_bytes)
       send_parts(*l, 0);
+    record();
+    check_workers(*l);
+  }
+
+  /// A route may be older than what this node knows. The jobs are in the book before this looks, so that a change is seen here or told by the hub.
+  void check_workers(leg& l) {
+    const auto all = context->view->get();
+    for (const auto* job : {&l.decode, &l.prefill}) {
+      if (!*job)
+        continue;
+      const auto& w = (*job)->worker();
+      const auto i = all->find(w.name);
+      if (i != all->end() && i->second.generation == w.generation && may_work(i->second.state))
+        continue;
+      const std::string worker = w.name;
+      return repeat(l, "", {503, "worker_unknown", worker + " was chosen, but it is not there (any more).", "", std::chrono::milliseconds{1'000}}, route_retry_pause);
+    }
   }
 
   std::unique_ptr<held_job> hold(msg::WorkerRef::Reader worker, const job_key& key) {
@@ -205,42 +227,35 @@ struct request_state {
     auto* l = find(request::read(in->getKey()));
     if (!l)
       return;
-    l->prompt_tokens = in->getPromptTokens();
     if (l->accepted)
       return;  // the client knows; work that a failover repeats is nobody's cached token
     l->accepted = true;
+    l->prompt_tokens = in->getPromptTokens();
     l->cached_tokens = in->getCachedTokens();
     what->client->on_accepted(l->prompt, l->prompt_tokens, l->cached_tokens, in->getEchoText().cStr());
+    for (const auto& x : std::exchange(l->early, {}))
+      slice(x);  // those of an attempt that breaks on the way are dropped by the fence
   }
 
-  void rejected(const msg::envelope<msg::Rejected>& e) {
-    msg::view<msg::Rejected> in{e};
+  /// `Rejected` and `JobFailed`: this worker holds nothing of the job any more.
+  template <class Schema>
+  void job_ended_badly(const msg::envelope<Schema>& e) {
+    msg::view<Schema> in{e};
     auto* l = find(request::read(in->getKey()));
     if (!l)
       return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
-    if (in->getFailure().getRetryable())
-      return repeat(*l, worker, read(in->getFailure()));
-    fail(read(in->getFailure()));
-  }
-
-  void job_failed(const msg::envelope<msg::JobFailed>& e) {
-    msg::view<msg::JobFailed> in{e};
-    auto* l = find(request::read(in->getKey()));
-    if (!l)
-      return;
-    const std::string worker = in->getWorker().cStr();
-    close_job(*l, worker);
-    auto why = read(in->getFailure());
+    const auto why = read(in->getFailure());
     if (in->getFailure().getRetryable())
       return repeat(*l, worker, why);
+    record_of(*l).error = why.code + ": " + why.message;
     fail(why);
   }
 
   void prefilled(const msg::envelope<msg::PrefillDone>& e) {
     msg::view<msg::PrefillDone> in{e};
-    auto* l = find(request::read(in->getKey()));
+    auto* l = find_attempt(request::read(in->getKey()));
     if (!l)
       return;
     close_job(*l, in->getWorker().cStr());
@@ -256,14 +271,23 @@ struct request_state {
     r.transport = in->getTransport().cStr();
     r.from_token = in->getFromToken();
     r.to_token = in->getToToken();
-    // Told by whoever finishes last: decode may be done before this arrives.
+    // `Accepted` came before the engine had looked; of a repetition nothing was saved for the client.
+    if (!l->finished && l->attempt == 1)
+      l->cached_tokens = std::max(l->cached_tokens, r.prefill_cached_tokens);
     record();
+    leave_when_told();
   }
 
   void job_done(const msg::envelope<msg::JobDone>& e) {
     msg::view<msg::JobDone> in{e};
-    if (auto* l = find(request::read(in->getKey())))
-      close_job(*l, in->getWorker().cStr());
+    auto* l = find_attempt(request::read(in->getKey()));
+    if (!l)
+      return;
+    const std::string worker = in->getWorker().cStr();
+    close_job(*l, worker);
+    // It comes after the worker's last batch. Early ones are here, and wait.
+    if (find(key_of(*l)) && l->early.empty() && l->decode && l->decode->worker().name == worker)
+      repeat(*l, worker, {500, "token_gap", "A worker ended without the last tokens.", "", {}});
   }
 
   void close_job(leg& l, const std::string& worker) {
@@ -278,6 +302,12 @@ struct request_state {
     auto* l = find(request::read(delta.getKey()));
     if (!l || !l->decode || batch->getGeneration() != l->decode->worker().generation)
       return;
+    if (!l->accepted) {
+      if (l->early.size() >= early_slices_max)
+        return repeat(*l, l->decode->worker().name, {500, "not_accepted", "A worker sent tokens of a prompt that nobody had accepted.", "", {}});
+      l->early.push_back(x);
+      return;
+    }
     switch (l->ledger.take(delta)) {
       case stream_ledger::verdict::duplicate: return;
       case stream_ledger::verdict::gap:
@@ -301,39 +331,58 @@ struct request_state {
     l.route.reset();
     if (!std::all_of(legs.begin(), legs.end(), [](const auto& x) { return x.finished; }))
       return;
-    totals sum;
-    for (const auto& x : legs) {
-      sum.prompt_tokens += x.prompt_tokens;
-      sum.cached_tokens += x.cached_tokens;
-      sum.completion_tokens += x.ledger.sampled();
-    }
-    account.status = "done";
-    account.finish = name_of(legs.front().ledger.finish());
-    over = true;
-    record();
-    what->client->on_finished(sum);
-    self->quit();
+    end("done", name_of(legs.front().ledger.finish()));
+    what->client->on_finished({account.prompt_tokens, account.cached_tokens, account.completion_tokens});
+    let_go();
+    // Prefill's account travels by another way and may be later than a short answer.
+    self->delayed_send(self, last_account_wait, leave_atom::value);
+    leave_when_told();
+  }
+  void leave_when_told() {
+    if (over && std::none_of(legs.begin(), legs.end(), [](const auto& x) { return x.prefill && x.prefill->open(); }))
+      self->quit();
   }
 
   void fail(const failure& why) {
     if (over)
       return;
-    over = true;
-    account.status = "failed";
-    account.finish = why.code;
+    tell_failure(why);
+    self->quit();
+  }
+  void tell_failure(const failure& why) {
+    end("failed", why.code);
     spdlog::info("event=request_failed request={} model={} status={} code={} reason=\"{}\"", what->external_id, what->model, why.http_status, why.code, why.message);
     what->client->on_failed(why);
+  }
+
+  /// The client went away: nobody to be told.
+  void cancel(const std::string& reason) {
+    if (over)
+      return;
+    end("cancelled", "cancelled");
+    spdlog::info("event=request_cancelled request={} reason=\"{}\"", what->external_id, reason);
     self->quit();
+  }
+
+  void end(const char* status, std::string finish) {
+    over = true;
+    account.status = status;
+    account.finish = std::move(finish);
+    account.total_ms = elapsed_ms();
+    record();
+  }
+  /// What the client and the node's limits wait for; jobs and routes go with the legs.
+  void let_go() {
+    what->client.reset();
+    place.reset();
   }
 
   void lost(const worker_gone& x) {
     for (auto& l : legs) {
-      if (l.finished || !l.uses(x.name))
+      if (l.finished || over || !l.uses(x.name, x.alive))
         continue;
       close_job(l, x.name);  // there is nobody left to cancel at
       repeat(l, x.name, {503, "worker_lost", x.name + " is gone: " + x.reason, "", std::chrono::milliseconds{1'000}});
-      if (over)
-        return;
     }
   }
 
@@ -343,7 +392,8 @@ struct request_state {
   double elapsed_ms() const { return std::chrono::duration<double, std::milli>(self->clock().now() - begun).count(); }
 
   void record() {
-    account.total_ms = elapsed_ms();
+    if (!over)
+      account.total_ms = elapsed_ms();
     account.prompt_tokens = account.cached_tokens = account.completion_tokens = 0;
     for (const auto& l : legs) {
       account.prompt_tokens += l.prompt_tokens;
@@ -367,9 +417,9 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, std::shared_ptr
       [self](const msg::envelope<msg::Route>& e) { self->state.routed(e); },
       [self](const msg::envelope<msg::RouteRefused>& e) { self->state.refused(e); },
       [self](const msg::envelope<msg::Accepted>& e) { self->state.accepted(e); },
-      [self](const msg::envelope<msg::Rejected>& e) { self->state.rejected(e); },
+      [self](const msg::envelope<msg::Rejected>& e) { self->state.job_ended_badly(e); },
       [self](const msg::envelope<msg::PrefillDone>& e) { self->state.prefilled(e); },
-      [self](const msg::envelope<msg::JobFailed>& e) { self->state.job_failed(e); },
+      [self](const msg::envelope<msg::JobFailed>& e) { self->state.job_ended_badly(e); },
       [self](const msg::envelope<msg::JobDone>& e) { self->state.job_done(e); },
       [self](const msg::envelope<msg::PartCredit>& e) {
         msg::view<msg::PartCredit> in{e};
@@ -386,10 +436,8 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, std::shared_ptr
         const auto limit = self->state.what->timeout.count();
         self->state.fail({504, "deadline_exceeded", "The request did not end within its limit of " + std::to_string(limit) + " ms.", "", {}});
       },
-      [self](const cancel_request& x) {
-        spdlog::info("event=request_cancelled request={} reason=\"{}\"", self->state.what->external_id, x.reason);
-        self->quit();
-      },
+      [self](const cancel_request& x) { self->state.cancel(x.reason); },
+      [self](leave_atom) { self->quit(); },
       [self](const shut_down& x) { self->state.fail({503, "shutting_down", x.reason, "", std::chrono::milliseconds{1'000}}); },
   };
 }

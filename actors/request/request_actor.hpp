@@ -1,7 +1,9 @@
 #pragma once
 
+#include "actors/directory/directory_actor.hpp"
 #include "actors/request/holdings.hpp"
 #include "actors/request/timeline.hpp"
+#include "actors/request/worker_board.hpp"
 #include "messages/wire.hpp"
 
 #include <caf/actor.hpp>
@@ -21,6 +23,8 @@ inline constexpr std::uint32_t attempts_max = 6;
 inline constexpr std::chrono::milliseconds route_timeout{2'000};
 /// Pause before an attempt is repeated when there was nobody to route to.
 inline constexpr std::chrono::milliseconds route_retry_pause{250};
+/// After its last token a request waits so long for what prefill has to tell for its timeline.
+inline constexpr std::chrono::milliseconds last_account_wait{250};
 /// Parts of a long prompt, and how many may be on their way.
 inline constexpr std::size_t part_bytes = 256U << 10U;
 inline constexpr std::size_t parts_ahead_max = 2;
@@ -34,6 +38,8 @@ struct request_context {
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<job_book> jobs;
   std::shared_ptr<timeline_store> timelines;
+  std::shared_ptr<worker_board> board;
+  std::shared_ptr<const directory::directory_view> view;
 };
 
 // -- from the hub, inside the process --------------------------------------------
@@ -46,12 +52,17 @@ struct batch_slice {
 /// A worker is gone (its process ended, its host is lost, or a newer generation has taken its name).
 struct worker_gone {
   std::string name;
+  std::uint64_t alive = 0;  ///< the incarnation that has its name now; 0: none
   std::string reason;
 };
 struct cancel_request {
   request_id id;
   std::string reason;
 };
+/// A directory entry in this state may have jobs.
+inline bool may_work(msg::EntryState s) {
+  return s == msg::EntryState::READY || s == msg::EntryState::DRAINING;
+}
 /// The node is stopping: end now, with an error that says so.
 struct shut_down {
   std::string reason;

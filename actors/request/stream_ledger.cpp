@@ -15,8 +15,8 @@ stream_ledger::verdict stream_ledger::take(msg::StreamDelta::Reader delta) {
   if (delta.getFirstIndex() > have)
     return verdict::gap;
   if (delta.getFirstIndex() < have) {
-    // A worker that repeats must repeat whole deltas: half of one would mean that its text cannot be cut.
-    return delta.getFirstIndex() + ids.size() <= have ? verdict::duplicate : verdict::gap;
+    // A worker that repeats must repeat whole deltas: half of one would mean that its text cannot be cut. An end that is not known yet is no repetition.
+    return delta.getFirstIndex() + ids.size() <= have && delta.getFinish() == msg::FinishReason::NONE ? verdict::duplicate : verdict::gap;
   }
   for (auto id : ids)
     c.ids.push_back(id);
@@ -27,6 +27,10 @@ stream_ledger::verdict stream_ledger::take(msg::StreamDelta::Reader delta) {
 
 bool stream_ledger::all_done() const {
   return std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c.why != msg::FinishReason::NONE; });
+}
+
+bool stream_ledger::anything() const {
+  return std::any_of(choices_.begin(), choices_.end(), [](const auto& c) { return !c.ids.empty() || c.why != msg::FinishReason::NONE; });
 }
 
 std::uint32_t stream_ledger::sampled() const {

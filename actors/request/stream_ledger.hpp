@@ -25,7 +25,8 @@ class stream_ledger {
 
   bool all_done() const;
   std::uint32_t sampled() const;
-  bool anything() const { return sampled() > 0; }
+  /// There is something to go on from.
+  bool anything() const;
   /// The finish reason of the first choice, for the timeline.
   msg::FinishReason finish() const { return choices_.front().why; }
 

@@ -9,6 +9,7 @@
 #include <capnp/common.h>
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,7 +21,7 @@ namespace troupe::request {
 struct request_id {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
-  friend bool operator==(const request_id&, const request_id&) = default;
+  friend auto operator<=>(const request_id&, const request_id&) = default;
 };
 
 /// One prompt of a request: a flat `msg::Completion`, kept for failover and sent in parts when it is large. Immutable, shared.
@@ -81,6 +82,8 @@ class desk {
   virtual void cancel(request_id id, std::string reason) = 0;
   /// How a recent or running request travelled, as JSON; empty when it is not known (any more).
   virtual std::string timeline_json(const std::string& external_id) = 0;
+  /// What the workers last said of themselves, as JSON.
+  virtual std::string workers_json() { return R"({"workers":[]})"; }
   /// Models with at least one ready route, and why the others have none.
   struct model_state { std::string name; bool ready = false; std::string reason; };
   virtual std::vector<model_state> models() = 0;

@@ -1,0 +1,92 @@
+#include "actors/request/worker_board.hpp"
+
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+namespace troupe::request {
+
+namespace {
+
+using writer = rapidjson::Writer<rapidjson::StringBuffer>;
+
+const char* name_of(msg::Role r) {
+  switch (r) {
+    case msg::Role::PREFILL: return "prefill";
+    case msg::Role::DECODE: return "decode";
+    case msg::Role::BOTH: return "both";
+    default: return nullptr;
+  }
+}
+
+void text(writer& w, const char* key, const std::string& value) {
+  w.Key(key);
+  w.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
+}
+void count(writer& w, const char* key, std::uint64_t value) {
+  w.Key(key);
+  w.Uint64(value);
+}
+
+void put_figures(writer& w, msg::WorkerReport::Reader r) {
+  count(w, "running", r.getRunning());
+  count(w, "queued", r.getQueued());
+  count(w, "queued_tokens", r.getQueuedTokens());
+  count(w, "kv_used_tokens", r.getKvUsedTokens());
+  count(w, "kv_cached_tokens", r.getKvCachedTokens());
+  count(w, "kv_total_tokens", r.getKvTotalTokens());
+  count(w, "steps", r.getSteps());
+  count(w, "prefilled_tokens", r.getPrefilledTokens());
+  count(w, "sampled_tokens", r.getSampledTokens());
+  count(w, "transfer_bytes", r.getTransferBytes());
+}
+
+}  // namespace
+
+void worker_board::put(const msg::envelope<msg::WorkerReport>& report) {
+  msg::view<msg::WorkerReport> in{report};
+  std::string name = in->getWorker().cStr();
+  std::lock_guard lock{mutex_};
+  reports_[std::move(name)] = report;
+}
+
+std::string worker_board::to_json(const directory::snapshot& all) const {
+  rapidjson::StringBuffer buffer;
+  writer w{buffer};
+  w.StartObject();
+  w.Key("workers");
+  w.StartArray();
+  std::lock_guard lock{mutex_};
+  for (const auto& [name, e] : all) {
+    const auto* role = name_of(e.role);
+    if (!role)
+      continue;
+    w.StartObject();
+    text(w, "name", name);
+    text(w, "role", role);
+    text(w, "model", e.model);
+    text(w, "host", e.host);
+    count(w, "generation", e.generation);
+    w.Key("ready");
+    w.Bool(e.state == msg::EntryState::READY);
+    if (!e.detail.empty())
+      text(w, "detail", e.detail);
+    count(w, "kv_bytes_per_token", e.kv_bytes_per_token);
+    bool idle = false;
+    if (auto i = reports_.find(name); i != reports_.end()) {
+      msg::view<msg::WorkerReport> r{i->second};
+      // A report of an older incarnation says nothing of this one.
+      if (r->getGeneration() == e.generation) {
+        put_figures(w, *r);
+        idle = r->getIdle();
+      }
+    }
+    w.Key("idle");
+    w.Bool(idle);
+    w.EndObject();
+  }
+  w.EndArray();
+  w.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+}  // namespace troupe::request
