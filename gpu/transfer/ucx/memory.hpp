@@ -14,7 +14,7 @@ namespace troupe::transfer::ucx {
 /// One mapping, registered with every lane. Shared by its region and by every operation on it, so that memory that UCX may still read or write is never unmapped.
 class registered_memory {
  public:
-  /// Page-aligned and zeroed. Errors: `out_of_memory`, `registration_failed`.
+  /// Aligned for huge pages, and zeroed. Errors: `out_of_memory`, `registration_failed`.
   static expected<std::shared_ptr<registered_memory>> map(std::size_t bytes, std::span<const shared_context> contexts);
   ~registered_memory();
   registered_memory(const registered_memory&) = delete;
@@ -27,7 +27,7 @@ class registered_memory {
   registered_memory() = default;
 
   std::span<std::byte> bytes_;
-  std::size_t mapped_bytes_ = 0;
+  std::span<std::byte> mapped_;
   std::array<shared_context, lane_count> contexts_;
   std::array<ucp_mem_h, lane_count> handles_{};
 };

@@ -20,6 +20,10 @@ namespace {
 /// How long the progress thread spins after the last event while something is under way: about what a sleep and a wake-up cost.
 constexpr std::chrono::microseconds spin_after_event_us{30};
 
+/// The longest sleeps. UCX announces what comes by descriptor, except some steps of its own connecting: those are looked for a little later.
+constexpr int sleep_busy_ms = 2;
+constexpr int sleep_idle_ms = 100;
+
 /// How long an orderly end waits for connections to close.
 constexpr std::chrono::milliseconds close_wait_ms{500};
 
@@ -197,7 +201,7 @@ class ucx_backend final : public backend {
     }
     if (!commands_.prepare_sleep())
       return;
-    ::poll(watched.data(), count, -1);
+    ::poll(watched.data(), count, core_.busy() ? sleep_busy_ms : sleep_idle_ms);
     commands_.awake();
   }
 

@@ -91,7 +91,11 @@ bool peer_process::until(const std::string& wanted, std::chrono::milliseconds at
   }
 }
 
-void peer_process::signal(int number) { ::kill(pid_, number); }
+void peer_process::stop() {
+  ::kill(pid_, SIGSTOP);
+  int status = 0;
+  ::waitpid(pid_, &status, WUNTRACED);  // until it really stands still
+}
 
 void peer_process::kill() {
   if (pid_ < 0)

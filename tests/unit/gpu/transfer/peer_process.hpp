@@ -24,7 +24,8 @@ class peer_process {
   std::string line(std::chrono::milliseconds at_most);
   /// Reads lines until one is `wanted`; false: it didn't come.
   bool until(const std::string& wanted, std::chrono::milliseconds at_most);
-  void signal(int number);
+  /// SIGSTOP, in force when this returns.
+  void stop();
   /// SIGKILL, and reaped when this returns.
   void kill();
 

@@ -94,6 +94,7 @@ int main() {
       peer = *transport->connect(from_hex(address), where == "local" ? proximity::same_host : proximity::other_host);
     } else if (command == "take" || command == "ignore") {
       seen.take = command == "take";
+      say("will " + command);
     } else if (command == "send") {
       std::size_t count = 0;
       std::size_t size = 0;

@@ -4,7 +4,6 @@
 
 #include <catch2/catch.hpp>
 
-#include <csignal>
 #include <optional>
 #include <random>
 #include <set>
@@ -177,8 +176,10 @@ TEST_CASE("the receiver is killed in the middle of a rendezvous") {
   for (int round = 0; round < 4; ++round) {
     endpoint here({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"});
     peer_process child;
-    if (!taking)
+    if (!taking) {
       child.tell("ignore");
+      REQUIRE(child.until("will ignore", all));
+    }
     auto peer = here.transport->connect(child.address(), where);
     REQUIRE(peer);
     auto source = here.memory(ring * piece_size);
@@ -225,12 +226,13 @@ TEST_CASE("a peer that hangs keeps its buffers in quarantine over shared memory,
   endpoint here({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"});
   peer_process child;
   child.tell("ignore");
+  REQUIRE(child.until("will ignore", all));
   auto peer = here.transport->connect(child.address(), proximity::same_host);
   REQUIRE(peer);
   auto source = here.memory(piece_size);
   here.transport->send(*peer, {.transfer = 1}, source->bytes(), here.seen.note("sent"));
   REQUIRE(child.until("offered 1", all));
-  child.signal(SIGSTOP);
+  child.stop();
   here.transport->disconnect(*peer, false);
   CHECK_FALSE(here.seen.wait([&] { return here.seen.outcomes.contains("sent"); }, std::chrono::milliseconds(100)));
   child.kill();
