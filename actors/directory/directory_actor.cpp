@@ -120,11 +120,15 @@ caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
   s.view = std::move(view);
   s.office->bind(directory_name(host), 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_down_handler([self](caf::down_msg& down) {
+    std::erase_if(self->state.subscribers, [&](const caf::actor& who) { return who.address() == down.source; });
+  });
   return {
       [self](const link::origin&, const msg::envelope<msg::DirectoryUpdate>& e) { self->state.merge(e); },
       [self](const set_entry& x) { self->state.set_own(x.value); },
       [self](const subscribe& x) {
         self->state.subscribers.push_back(x.who);
+        self->monitor(x.who);
         auto all = self->state.entries->all();
         change c;
         for (const auto& [name, e] : *all)

@@ -94,6 +94,7 @@ void api::handle(http::request&& r, const std::shared_ptr<http::responder>& to) 
       route{"/healthz", false, false, &api::health},
       route{"/readyz", false, false, &api::ready},
       route{"/debug/requests/", true, false, &api::debug_request},
+      route{"/debug/workers", false, false, &api::debug_workers},
       route{"/metrics", false, false, &api::show_metrics},
   };
   call c{.request = std::move(r), .to = to, .id = new_id()};
@@ -352,6 +353,8 @@ void api::debug_request(call& c) {
   else
     reply(c, {.body = std::move(json)});
 }
+
+void api::debug_workers(call& c) { reply(c, {.body = desk_->workers_json()}); }
 
 void api::show_metrics(call& c) {
   reply(c, {.body = counts_->text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"});

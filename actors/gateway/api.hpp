@@ -32,6 +32,7 @@ class api {
   void health(call& c);
   void ready(call& c);
   void debug_request(call& c);
+  void debug_workers(call& c);
   void show_metrics(call& c);
 
   void reply(call& c, http::reply r);

@@ -93,7 +93,7 @@ std::string to_string(const exit_status& s) {
   return "exited with " + std::to_string(s.code);
 }
 
-expected<std::unique_ptr<child_process>> child_process::start(options o) {
+expected<std::unique_ptr<process>> child_process::start(options o) {
   std::unique_ptr<child_process> child{new child_process};
   // Shared: the waiter may be gone before `set_value` has returned.
   auto promise = std::make_shared<std::promise<expected<void>>>();
@@ -143,7 +143,7 @@ expected<std::unique_ptr<child_process>> child_process::start(options o) {
     child->watcher_.join();
     return std::move(r).error();
   }
-  return child;
+  return std::unique_ptr<process>{std::move(child)};
 }
 
 child_process::~child_process() {

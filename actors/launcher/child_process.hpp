@@ -26,11 +26,20 @@ inline constexpr std::uint32_t child_lines_per_second_max = 200;
 /// A longer line is cut.
 inline constexpr std::size_t child_line_bytes_max = 4096;
 
+/// A running child, as its launcher sees it.
+class process {
+ public:
+  virtual ~process() = default;
+  virtual pid_t pid() const = 0;
+  /// To this child only, never to a process that got its number later.
+  virtual void signal(int number) = 0;
+};
+
 /// A child process with its own watcher thread, which starts it, reads its output and reaps it.
 ///
 /// The watcher forks, since a parent-death signal is bound to the *thread* that forked: the child dies with the watcher, and the watcher lives as long as the child.
 /// Destroying this kills the child and waits for its end. Thread-safe.
-class child_process {
+class child_process final : public process {
  public:
   struct options {
     std::string program;
@@ -41,14 +50,13 @@ class child_process {
   };
 
   /// Errors: `spawn_failed` with the system's reason.
-  static expected<std::unique_ptr<child_process>> start(options o);
-  ~child_process();
+  static expected<std::unique_ptr<process>> start(options o);
+  ~child_process() override;
   child_process(const child_process&) = delete;
   child_process& operator=(const child_process&) = delete;
 
-  pid_t pid() const { return pid_; }
-  /// To this child only, never to a process that got its number later.
-  void signal(int number);
+  pid_t pid() const override { return pid_; }
+  void signal(int number) override;
 
  private:
   child_process() = default;

@@ -45,7 +45,7 @@ struct launcher_state {
   caf::event_based_actor* self;
   launcher_options options;
   std::unique_ptr<supervision::restart_policy> policy;
-  std::unique_ptr<child_process> child;
+  std::unique_ptr<process> child;
   std::uint64_t generation = 0;            ///< of the running child, or of the last one
   std::uint64_t progress = 0;              ///< signs of life while loading
   msg::EntryState state = msg::EntryState::STARTING;

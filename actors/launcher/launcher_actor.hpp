@@ -19,7 +19,7 @@
 namespace troupe::launcher {
 
 /// How a child is started: the real thing forks, a test notes what it was asked.
-using child_starter = std::function<expected<std::unique_ptr<child_process>>(child_process::options)>;
+using child_starter = std::function<expected<std::unique_ptr<process>>(child_process::options)>;
 
 struct launcher_options {
   config::engine_instance engine;

@@ -71,7 +71,7 @@ bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits)
     hurry = hurry || signals.wait(no_wait_ms) == stop_signals::cause::signal;
     return hurry;
   };
-  tree.drain_requests(limits.drain_timeout, poll);
+  tree.drain_requests(poll);
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
   if (hurry || left < no_wait_ms)
     left = no_wait_ms;

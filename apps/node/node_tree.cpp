@@ -43,12 +43,12 @@ caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryStat
   return {
       [self, host](const directory::directory_changed& x) {
         for (const auto& e : x.what.added_or_changed) {
-          if (e.host != host || e.role == msg::Role::LAUNCHER)
+          if (e.host != host || e.model.empty())
             continue;
           auto& known = self->state[e.name];
           if (std::exchange(known, e.state) == e.state)
             continue;
-          if (e.state == msg::EntryState::READY && !e.model.empty())
+          if (e.state == msg::EntryState::READY)
             fmt::print("engine {} is ready: model {}, {} tokens of context, {} slots\n", e.name, e.model, e.context_tokens, e.slots);
           else if (e.state == msg::EntryState::LOADING)
             fmt::print("engine {} is loading {}\n", e.name, e.model);
@@ -175,10 +175,15 @@ expected<void> node_tree::start() {
   o.limits = limits_of(setup_.cluster.health);
   o.first_generation = next_generation();
   o.seed = o.first_generation;
+  data_ = std::make_unique<data_plane>(system_, setup_.cluster, setup_.host, office_, view_, directory_);
   add_connectors(o.children);
+  data_->add_children(o.children);
   add_launchers(o.children);
   root_ = supervision::spawn_supervisor(system_, std::move(o));
   watch_ground();
+  if (auto open = data_->start_gateway(); !open)
+    return open;
+  data_->announce(next_generation());
   return ok;
 }
 
@@ -187,14 +192,19 @@ std::string node_tree::describe() const {
   const auto* self = c.find_host(setup_.host);
   auto text = fmt::format("host {} of cluster {}: links on {}:{}", setup_.host, c.section.id, self->address, self->port);
   const auto engines = config::engines_on(c, setup_.host);
+  for (const auto& g : c.gateways)
+    if (g.host == setup_.host)
+      text += fmt::format("\n  gateway for OpenAI clients on http://{}:{}/v1", g.address, g.port);
+  for (const auto& r : c.routers)
+    if (r.host == setup_.host)
+      text += "\n  router";
   for (const auto& e : engines)
     text += fmt::format("\n  engine {} of pool {}", e.name, e.pool);
   return text;
 }
 
-void node_tree::drain_requests(std::chrono::milliseconds limit, const std::function<bool()>& poll) {
-  (void)limit;
-  (void)poll;
+void node_tree::drain_requests(const std::function<bool()>& poll) {
+  data_->drain(poll);
 }
 
 void node_tree::stop_engines(std::chrono::milliseconds drain, const std::function<bool()>& poll) {
@@ -228,6 +238,8 @@ void node_tree::stop_engines(std::chrono::milliseconds drain, const std::functio
 
 void node_tree::stop() {
   stopping_ = true;
+  if (data_)
+    data_->stop();
   if (root_) {
     caf::scoped_actor me{system_};
     // Connectors end their links with them, launchers their engines.

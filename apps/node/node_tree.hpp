@@ -5,6 +5,7 @@
 #include "actors/link/link_actor.hpp"
 #include "actors/link/post_office.hpp"
 #include "actors/supervision/supervisor.hpp"
+#include "apps/node/data_plane.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
 
@@ -13,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,8 +45,8 @@ class node_tree {
   /// Listeners, then everything else in order. Errors: as `link::listen`, and of the gateway.
   expected<void> start();
 
-  /// Requests of this node end by themselves, up to `limit`; new ones are refused. `poll` is called now and then: true gives up waiting.
-  void drain_requests(std::chrono::milliseconds limit, const std::function<bool()>& poll);
+  /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused. `poll` is called now and then: true gives up waiting.
+  void drain_requests(const std::function<bool()>& poll);
   /// Engines finish within `drain`, then end. Returns when all processes are gone, at the latest after `drain` and the time to kill.
   void stop_engines(std::chrono::milliseconds drain, const std::function<bool()>& poll);
   /// Says goodbye to the peers and ends all actors.
@@ -72,6 +74,7 @@ class node_tree {
   std::shared_ptr<const link::link_context> context_;
   caf::actor directory_;
   std::vector<caf::actor> ground_;     ///< ended last, in this order
+  std::unique_ptr<data_plane> data_;
   std::uint16_t engine_port_ = 0;
   caf::actor root_;
 

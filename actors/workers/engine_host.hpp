@@ -1,0 +1,131 @@
+#pragma once
+
+#include "actors/link/post_office.hpp"
+#include "gpu/engine/engine.hpp"
+#include "gpu/transfer/hand_over_service.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe::workers {
+
+/// What a step brought about, for the worker actor: one message per step at most.
+struct engine_events {
+  struct done {
+    engine::job_id job = 0;
+    std::uint32_t sampled = 0;
+    std::chrono::microseconds decoding{0};
+  };
+  struct prefilled {
+    engine::job_id job = 0;
+    engine::position cached = 0;
+    std::chrono::microseconds queued{0};
+    std::chrono::microseconds computed{0};
+  };
+  std::vector<engine::job_id> adoptions;
+  std::vector<prefilled> prefills;
+  std::vector<done> ends;
+  std::vector<engine::job_failure> failures;
+  std::vector<engine::job_id> cancels;
+  std::vector<std::uint64_t> blocks_added;
+  std::vector<std::uint64_t> blocks_dropped;
+    bool empty() const {
+    return adoptions.empty() && prefills.empty() && ends.empty() && failures.empty() && cancels.empty() && blocks_added.empty() && blocks_dropped.empty();
+  }
+};
+
+/// Where a job's output goes.
+struct job_route {
+  transfer::job_key key;
+  std::string reply_to;
+};
+
+/// What a job's requester is told as soon as the engine has taken it in.
+struct acceptance {
+  std::uint32_t prompt_tokens = 0;
+  std::string echo_text;
+};
+
+/// Owns an engine and its thread. Everything that is due per step happens on that thread without a detour through an actor: one TokenBatch per destination node, pieces into the transport. The rest goes to
+/// the worker actor as one message.
+///
+/// Thread-safe. Destroying it stops the thread after the running step (which it interrupts).
+class engine_host final : engine::event_sink {
+ public:
+  struct options {
+    std::string worker;
+    std::uint64_t generation = 0;
+    std::shared_ptr<link::post_office> office;
+    std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
+  };
+
+  engine_host(std::unique_ptr<engine::engine> engine, options how);
+  ~engine_host() override;
+  engine_host(const engine_host&) = delete;
+  engine_host& operator=(const engine_host&) = delete;
+
+  /// Begins to step; events go to `worker`.
+  void start(caf::actor worker);
+  void stop();
+
+  engine::engine& engine() { return *engine_; }
+  const engine::model_info& info() const { return engine_->info(); }
+
+  /// Before the job is submitted.
+  void route(engine::job_id job, job_route where);
+  /// Before the job is submitted: when the engine begins, its thread sends `Accepted`, ahead of the first tokens.
+  void accept_when_started(engine::job_id job, acceptance what);
+  void forget(engine::job_id job);
+  std::size_t routes() const;
+
+  /// Between two steps, on the engine thread; the answer comes as `audit_answer`.
+  void request_audit(std::string reply_to);
+
+ private:
+  void run();
+  void flush();
+  void audit();
+  job_route find(engine::job_id job) const;
+
+  void on_import_ready(engine::job_id job, engine::position keep) override;
+  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(engine::job_id job, std::size_t size) override;
+  void on_piece(engine::kv_piece piece) override;
+  void on_prefill_done(engine::job_id job, engine::position cached, std::chrono::microseconds queued, std::chrono::microseconds computed) override;
+  void on_adopted(engine::job_id job) override;
+  void on_started(engine::job_id job, engine::position cached) override;
+  void on_delta(engine::choice_delta delta) override;
+  void on_done(engine::job_id job, std::uint32_t sampled, std::chrono::microseconds decoding) override;
+  void on_failed(engine::job_failure failure) override;
+  void on_cancelled(engine::job_id job) override;
+  void on_prefixes(std::span<const std::uint64_t> added, std::span<const std::uint64_t> dropped) override;
+
+  std::unique_ptr<engine::engine> engine_;
+  options how_;
+  caf::actor worker_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+
+  mutable std::mutex mutex_;
+  std::unordered_map<engine::job_id, job_route> routes_;
+  std::unordered_map<engine::job_id, acceptance> acceptances_;
+  std::vector<std::string> audits_;
+
+  // Engine thread only.
+  engine_events events_;
+  std::vector<std::pair<job_route, engine::choice_delta>> deltas_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace troupe::workers
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::engine_events)

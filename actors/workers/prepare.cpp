@@ -1,0 +1,90 @@
+#include "actors/workers/prepare.hpp"
+
+#include <capnp/serialize.h>
+
+#include <utility>
+
+namespace troupe::workers {
+
+namespace {
+
+capnp::ReaderOptions content_limits(std::size_t words) {
+  capnp::ReaderOptions o;
+  o.traversalLimitInWords = 4 * words + 1'024;
+  o.nestingLimit = 64;
+  return o;
+}
+
+refusal engine_refusal(error why) {
+  const bool full = why.code == "queue_full";
+  return {std::move(why), full ? 503 : 400, full};
+}
+
+/// Errors are refusals: the second of the pair.
+std::optional<refusal> submit(preparation& p, msg::Completion::Reader request, text::rendered_prompt prompt, prepared& result) {
+  result.prompt_tokens = static_cast<std::uint32_t>(prompt.tokens.size());
+  if (!request.getEcho())
+    prompt.echo_text.clear();
+  if (prompt.echo_text.size() > echo_bytes_max)
+    return refusal{{"echo_too_long", "the prompt is too long for `echo`; at most " + std::to_string(echo_bytes_max) + " bytes can be given back", "echo"}, 413, false};
+  auto& engine = p.host->engine();
+  if (p.kind != job_kind::receive)
+    p.host->accept_when_started(p.id, {result.prompt_tokens, std::move(prompt.echo_text)});
+  if (p.kind == job_kind::prefill) {
+    if (auto fits = check_context(request, prompt.tokens.size(), p.context); !fits)
+      return refusal{std::move(fits).error(), 400, false};
+    const auto& info = p.host->info();
+    auto offer = std::make_shared<transfer::offer_of_kv>();
+    offer->tokens = prompt.tokens;
+    offer->kv_until = static_cast<engine::position>(prompt.tokens.size() - 1);
+    offer->bytes_per_token = info.kv_bytes_per_token;
+    offer->layout = info.kv_layout;
+    offer->plan = std::move(prompt.plan);
+    engine::prefill_spec spec;
+    spec.id = p.id;
+    spec.tokens = std::move(prompt.tokens);
+    spec.priority = p.priority;
+    spec.chain = std::move(p.chain);
+    if (auto submitted = engine.submit(std::move(spec)); !submitted)
+      return engine_refusal(std::move(submitted).error());
+    result.offer = std::move(offer);
+    return std::nullopt;
+  }
+  auto spec = make_generate_spec(request, std::move(prompt.tokens), std::move(prompt.plan), p.context);
+  if (!spec)
+    return refusal{std::move(spec).error(), 400, false};
+  spec->id = p.id;
+  spec->priority = p.priority;
+  spec->chain = std::move(p.chain);
+  spec->resume = std::move(p.resume);
+  spec->prefill_here = p.kind == job_kind::whole;
+  if (auto submitted = engine.submit(*std::move(spec)); !submitted)
+    return engine_refusal(std::move(submitted).error());
+  return std::nullopt;
+}
+
+}  // namespace
+
+prepared prepare(preparation p) {
+  prepared result;
+  result.id = p.id;
+  result.content_bytes = p.content->size() * sizeof(capnp::word);
+  try {
+    capnp::FlatArrayMessageReader reader{*p.content, content_limits(p.content->size())};
+    const auto request = reader.getRoot<msg::Completion>();
+    auto prompt = p.kind == job_kind::receive ? expected<text::rendered_prompt>{text::rendered_prompt{std::move(p.offer->tokens), std::move(p.offer->plan), {}}} : p.text->render(request);
+    if (!prompt)
+      result.refused = refusal{std::move(prompt).error(), 400, false};
+    else if (prompt->tokens.empty())
+      result.refused = refusal{{"empty_prompt", "a prompt needs at least one token", "prompt"}, 400, false};
+    else if (*p.unwanted)
+      result.refused = refusal{{"cancelled", "the job was cancelled"}, 499, false};
+    else
+      result.refused = submit(p, request, *std::move(prompt), result);
+  } catch (const kj::Exception& e) {
+    result.refused = refusal{{"content_malformed", std::string{"the job's content cannot be read: "} + e.getDescription().cStr()}, 500, false};
+  }
+  return result;
+}
+
+}  // namespace troupe::workers

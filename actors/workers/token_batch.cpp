@@ -1,0 +1,109 @@
+#include "actors/workers/token_batch.hpp"
+
+#include <spdlog/spdlog.h>
+
+namespace troupe::workers {
+
+namespace {
+
+msg::FinishReason wire_reason(engine::finish why) {
+  switch (why) {
+    case engine::finish::none: return msg::FinishReason::NONE;
+    case engine::finish::stop: return msg::FinishReason::STOP;
+    case engine::finish::length: return msg::FinishReason::LENGTH;
+    case engine::finish::tool_calls: break;
+  }
+  return msg::FinishReason::TOOL_CALLS;
+}
+
+kj::ArrayPtr<const kj::byte> bytes_of(const std::string& s) {
+  return kj::arrayPtr(reinterpret_cast<const kj::byte*>(s.data()), s.size());
+}
+
+void write_logprobs(msg::StreamDelta::Builder out, const std::vector<engine::token_logprob>& logprobs) {
+  auto list = out.initLogprobs(static_cast<unsigned>(logprobs.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    const auto& from = logprobs[i];
+    list[i].setId(from.chosen.id);
+    list[i].setBytes(bytes_of(from.chosen.bytes));
+    list[i].setLogprob(from.chosen.logprob);
+    auto top = list[i].initTop(static_cast<unsigned>(from.top.size()));
+    for (unsigned k = 0; k < top.size(); ++k) {
+      top[k].setId(from.top[k].id);
+      top[k].setBytes(bytes_of(from.top[k].bytes));
+      top[k].setLogprob(from.top[k].logprob);
+    }
+  }
+}
+
+void write_delta(msg::StreamDelta::Builder out, const job_route& route, const engine::choice_delta& d) {
+  write(out.initKey(), route.key);
+  out.setChoice(d.choice);
+  out.setFirstIndex(d.first_index);
+  auto ids = out.initIds(static_cast<unsigned>(d.ids.size()));
+  for (unsigned i = 0; i < ids.size(); ++i)
+    ids.set(i, d.ids[i]);
+  if (!d.text.empty())
+    out.setText(d.text);
+  out.setEmittedBytes(d.emitted_bytes);
+  if (!d.reasoning.empty())
+    out.setReasoning(d.reasoning);
+  if (!d.tool_calls.empty()) {
+    auto calls = out.initToolCalls(static_cast<unsigned>(d.tool_calls.size()));
+    for (unsigned i = 0; i < calls.size(); ++i) {
+      calls[i].setIndex(static_cast<std::uint16_t>(d.tool_calls[i].index));
+      calls[i].setId(d.tool_calls[i].id);
+      calls[i].setName(d.tool_calls[i].name);
+      calls[i].setArguments(d.tool_calls[i].arguments);
+    }
+  }
+  if (!d.logprobs.empty())
+    write_logprobs(out, d.logprobs);
+  out.setFinish(wire_reason(d.why));
+  if (!d.stop_text.empty())
+    out.setStopText(d.stop_text);
+}
+
+}  // namespace
+
+void write(msg::JobKey::Builder out, const transfer::job_key& key) {
+  out.setRequestHigh(key.request_high);
+  out.setRequestLow(key.request_low);
+  out.setPrompt(key.prompt);
+  out.setAttempt(key.attempt);
+}
+
+transfer::job_key read_key(msg::JobKey::Reader in) {
+  return {in.getRequestHigh(), in.getRequestLow(), in.getPrompt(), in.getAttempt()};
+}
+
+void write_failure(msg::Failure::Builder out, const error& why, int http_status, bool retryable) {
+  out.setCode(why.code);
+  out.setMessage(why.message);
+  out.setParameter(why.parameter);
+  out.setHttpStatus(static_cast<std::uint16_t>(http_status));
+  out.setRetryable(retryable);
+}
+
+std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(const std::string& worker, std::uint64_t generation, std::uint64_t step, std::span<const routed_delta* const> deltas) {
+  msg::draft<msg::TokenBatch> d{128 + deltas.size() * 256};
+  d->setWorker(worker);
+  d->setGeneration(generation);
+  d->setStep(step);
+  auto streams = d->initStreams(static_cast<unsigned>(deltas.size()));
+  for (unsigned i = 0; i < streams.size(); ++i)
+    write_delta(streams[i], deltas[i]->first, deltas[i]->second);
+  auto frozen = std::move(d).freeze();
+  if (frozen)
+    return {*std::move(frozen)};
+  if (deltas.size() <= 1) {
+    spdlog::error("event=delta_too_large worker={} reason=\"{}\"", worker, frozen.error().message);
+    return {};
+  }
+  auto first = make_token_batches(worker, generation, step, deltas.first(deltas.size() / 2));
+  for (auto& e : make_token_batches(worker, generation, step, deltas.subspan(deltas.size() / 2)))
+    first.push_back(std::move(e));
+  return first;
+}
+
+}  // namespace troupe::workers

@@ -1,0 +1,71 @@
+#include "actors/workers/worker_actor.hpp"
+
+#include "actors/workers/worker_state.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+namespace troupe::workers {
+
+namespace {
+
+/// A handler of a schema's messages. Reading a malformed one throws in the middle; it is dropped, and the worker goes on.
+template <class Schema, class Handler>
+auto on(Handler handler) {
+  return [handler](const link::origin& from, const msg::envelope<Schema>& e) {
+    try {
+      msg::view<Schema> in{e};
+      handler(from, *in);
+    } catch (const kj::Exception& x) {
+      spdlog::warn("event=message_malformed from={} reason=\"{}\"", from.from.name, x.getDescription().cStr());
+    }
+  };
+}
+
+caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options options) {
+  auto& s = self->state;
+  s.options = std::move(options);
+  s.options.self.state = msg::EntryState::READY;
+  s.options.office->bind(s.options.self.name, s.options.self.generation, caf::actor_cast<caf::actor>(self));
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_default_handler(caf::drop);
+  s.options.host->start(caf::actor_cast<caf::actor>(self));
+  s.announce();
+  self->send(self, report_atom::value);
+  self->delayed_send(self, watch_interval, watch_atom::value);
+  using origin = link::origin;
+  return {
+      on<msg::PrefillJob>([&s](const origin&, msg::PrefillJob::Reader in) { s.take_prefill(in); }),
+      on<msg::DecodeJob>([&s](const origin&, msg::DecodeJob::Reader in) { s.take_decode(in); }),
+      on<msg::PromptPart>([&s](const origin&, msg::PromptPart::Reader in) { s.take_part(in); }),
+      on<msg::CancelJobs>([&s](const origin&, msg::CancelJobs::Reader in) { s.cancel(in); }),
+      on<msg::RenewLeases>([&s](const origin&, msg::RenewLeases::Reader in) { s.renew(in); }),
+      on<msg::EngineCommand>([&s](const origin& from, msg::EngineCommand::Reader in) { s.command(from.from.name, in); }),
+      on<msg::PrefixResync>([&s](const origin&, msg::PrefixResync::Reader) { s.tell_prefixes({s.blocks.begin(), s.blocks.end()}, {}, true); }),
+      [&s](const prepared& x) { s.submitted(x); },
+      [&s](const hand_over_opened& x) { s.opened(x); },
+      [&s](const hand_over_complete& x) { s.complete(x); },
+      [&s](const hand_over_done& x) { s.delivered(x); },
+      [&s](const hand_over_failed& x) { s.transfer_failed(x); },
+      [&s](engine_events& x) { s.happened(x); },
+      [&s](watch_atom) { s.watch(); },
+      [&s](report_atom) { s.report_regularly(); },
+      [&s](idle_atom) { s.check_idle(); },
+      [&s](drained_atom) { s.end_all("draining", s.options.self.name + " is draining"); },
+      [&s](stopped_atom) { s.stopped(); },
+      [&s](stop_worker) { s.stop_now(); },
+      [&s](announce_again) {
+        s.announce();
+        s.report();
+      },
+  };
+}
+
+}  // namespace
+
+caf::actor spawn_worker(caf::actor_system& system, worker_options options) {
+  return system.spawn(behavior, std::move(options));
+}
+
+}  // namespace troupe::workers

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "actors/directory/directory_state.hpp"
+#include "actors/workers/engine_host.hpp"
+#include "gpu/text/text_model.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace troupe::workers {
+
+/// Jobs of one worker, whatever their phase; above it they are rejected as retryable.
+inline constexpr std::size_t jobs_max = 2'048;
+/// Bytes of prompts that are being put together from parts.
+inline constexpr std::size_t assembly_bytes_max = 256U << 20U;
+/// How often leases, deadlines and transfers are looked at.
+inline constexpr std::chrono::milliseconds watch_interval{100};
+/// Until an idle report follows the last event that may have made the worker idle.
+inline constexpr std::chrono::milliseconds idle_check_delay{10};
+/// What cancelled jobs get to leave the engine when the worker is told to stop.
+inline constexpr std::chrono::milliseconds stop_grace{500};
+/// Workers whose address is remembered, to notice a newer incarnation; above it one is forgotten.
+inline constexpr std::size_t peers_max = 4'096;
+/// Block hashes in one PrefixEvents message.
+inline constexpr std::size_t prefix_events_max = 65'536;
+
+struct worker_options {
+  directory::entry self;                      ///< name, generation, role, model, ...: what is announced when ready
+  std::string launcher;                       ///< directory name
+  std::string router;
+  std::chrono::milliseconds report_interval{1'000};
+  std::shared_ptr<link::post_office> office;
+  std::shared_ptr<engine_host> host;
+  std::shared_ptr<const text::text_model> text;
+  std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
+  /// Runs a task on a tokeniser thread; false: too many wait. A simulation runs it at once.
+  std::function<bool(std::function<void()>)> offload;
+  /// Called once when a drain or stop is over: nothing is held any more.
+  std::function<void()> on_stopped;
+};
+
+/// To a worker, inside the process: end everything now.
+struct stop_worker {};
+/// To a worker: the link to the node is new; say again how things are.
+struct announce_again {};
+
+/// The worker actor: takes jobs, renders and tokenises them off its thread, feeds the engine, runs its side of hand-overs, keeps leases and deadlines, and tells the truth about its load. It never
+/// blocks, and never waits for the engine.
+caf::actor spawn_worker(caf::actor_system& system, worker_options options);
+
+}  // namespace troupe::workers
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::stop_worker)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::announce_again)

@@ -1,0 +1,440 @@
+// A job at the worker, from its arrival to its end.
+
+#include "actors/workers/token_batch.hpp"
+#include "actors/workers/worker_state.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace troupe::workers {
+
+namespace {
+
+constexpr int status_unavailable = 503;
+constexpr int status_internal = 500;
+constexpr int status_timeout = 504;
+
+}  // namespace
+
+// -- in ------------------------------------------------------------------------------
+
+void worker_state::take_prefill(msg::PrefillJob::Reader in) {
+  auto* j = take(in.getJob(), job_kind::prefill);
+  if (!j)
+    return;
+  note_peer(in.getDecode());
+  auto address = in.getDecode().getTransferAddress();
+  j->peer.assign(reinterpret_cast<const std::byte*>(address.begin()), reinterpret_cast<const std::byte*>(address.end()));
+  j->same_host = in.getDecode().getSameHost();
+  if (j->content.complete())
+    content_is_here(*j);
+}
+
+void worker_state::take_decode(msg::DecodeJob::Reader in) {
+  const bool apart = in.getSource().isPrefill();
+  auto* j = take(in.getJob(), apart ? job_kind::receive : job_kind::whole);
+  if (!j)
+    return;
+  if (apart)
+    note_peer(in.getSource().getPrefill());
+  if (j->content.complete())
+    content_is_here(*j);
+}
+
+/// The part that all jobs share; null when the job was refused.
+job* worker_state::take(msg::Job::Reader in, job_kind kind) {
+  const auto key = read_key(in.getKey());
+  const std::string reply_to = in.getReplyTo().cStr();
+  if (open.contains(key))
+    return nullptr;  // the first one counts
+  auto content = content_assembly::begin(in.getContent(), assembly_bytes_max - std::min(assembly_bytes_max, assembling_bytes));
+  refusal why{{}, status_unavailable, true};
+  if (draining)
+    why.why = {"draining", options.self.name + " is draining"};
+  else if (jobs.size() >= jobs_max)
+    why.why = {"queue_full", options.self.name + " holds as many jobs as it may"};
+  else if (!content)
+    why.why = content.error();
+  else if (in.getTransferToken().size() != transfer::transfer_token_bytes)
+    why = {{"bad_token", "the job has no transfer token"}, status_internal, false};
+  else if (kind != job_kind::whole && !options.hand_over)
+    why = {{"wrong_role", options.self.name + " hands no KV over, its pool's role is \"both\""}, status_internal, true};
+  if (!why.why.code.empty()) {
+    reject(key, reply_to, why);
+    return nullptr;
+  }
+  job j;
+  j.id = next_job++;
+  j.key = key;
+  j.kind = kind;
+  j.reply_to = reply_to;
+  j.lease = std::chrono::milliseconds{in.getLeaseMs()};
+  j.lease_until = now() + j.lease;
+  j.deadline = now() + std::chrono::milliseconds{in.getDeadlineMs()};
+  j.content = *std::move(content);
+  for (auto h : in.getChain())
+    j.chain.push_back(h);
+  j.resume = read_resume(in.getResume());
+  j.priority = in.getPriority();
+  auto token = in.getTransferToken();
+  std::copy(token.begin(), token.end(), reinterpret_cast<kj::byte*>(j.token.data()));
+  assembling_bytes += j.content.bytes();
+  options.host->route(j.id, {key, reply_to});
+  open[key] = j.id;
+  idle_told = false;
+  return &jobs.emplace(j.id, std::move(j)).first->second;
+}
+
+/// A newer incarnation of a worker proves that the older one's process has ended: its buffers can be used again.
+void worker_state::note_peer(msg::WorkerRef::Reader peer) {
+  if (!options.hand_over || peer.getName().size() == 0)
+    return;
+  if (peers.size() >= peers_max)
+    peers.erase(peers.begin());
+  auto& known = peers[peer.getName().cStr()];
+  if (peer.getGeneration() <= known.first)
+    return;
+  if (known.first != 0)
+    options.hand_over->worker_gone(known.second, true);
+  auto address = peer.getTransferAddress();
+  known = {peer.getGeneration(), {reinterpret_cast<const std::byte*>(address.begin()), reinterpret_cast<const std::byte*>(address.end())}};
+}
+
+void worker_state::take_part(msg::PromptPart::Reader in) {
+  auto* j = find(read_key(in.getKey()));
+  if (!j || j->content.complete())
+    return;
+  if (auto added = j->content.add(in.getOffset(), in.getBytes()); !added)
+    return reject(*j, {added.error(), status_internal, true});
+  msg::draft<msg::PartCredit> d;
+  write(d->initKey(), j->key);
+  d->setReceived(j->content.received());
+  send(j->reply_to, std::move(d));
+  if (j->content.complete())
+    content_is_here(*j);
+}
+
+void worker_state::content_is_here(job& j) {
+  if (j.kind == job_kind::receive)
+    expect_kv(j);
+  else
+    offload(j, preparation_of(j));
+}
+
+preparation worker_state::preparation_of(job& j) {
+  preparation p;
+  p.id = j.id;
+  p.kind = j.kind;
+  p.priority = j.priority;
+  p.chain = std::move(j.chain);
+  p.resume = std::move(j.resume);
+  assembling_bytes -= j.content.bytes();
+  p.content = std::make_shared<kj::Array<capnp::word>>(j.content.take());
+  j.content = {};
+  p.text = options.text;
+  p.host = options.host;
+  p.context = std::min(options.host->info().context_tokens, options.self.context_tokens);
+  p.unwanted = j.unwanted;
+  return p;
+}
+
+void worker_state::offload(job& j, preparation p) {
+  // The engine may have it, and be done with it, before the tokeniser's thread can say so.
+  j.offloaded = j.in_engine = true;
+  auto shared = std::make_shared<preparation>(std::move(p));
+  const bool taken = options.offload([shared, me = caf::actor_cast<caf::actor>(self)] { caf::anon_send(me, prepare(std::move(*shared))); });
+  if (taken)
+    return;
+  j.offloaded = j.in_engine = false;
+  if (j.kind == job_kind::receive)
+    options.hand_over->refuse(j.key, {"queue_full", options.self.name + " is too busy"});
+  reject(j, {{"queue_full", "too many prompts wait to be tokenised at " + options.self.name}, status_unavailable, true});
+}
+
+void worker_state::submitted(const prepared& x) {
+  auto* j = find(x.id);
+  if (!j)
+    return;
+  j->offloaded = false;
+  if (x.refused) {
+    j->in_engine = false;
+    if (!j->ended) {
+      if (j->kind == job_kind::receive)
+        options.hand_over->refuse(j->key, x.refused->why);
+      return reject(*j, *x.refused);
+    }
+    return reap(*j);
+  }
+  if (j->kind != job_kind::receive && x.prompt_tokens > 0) {
+    const auto per_token = static_cast<float>(x.content_bytes) / static_cast<float>(x.prompt_tokens);
+    bytes_per_token = bytes_per_token == 0 ? per_token : 0.9F * bytes_per_token + 0.1F * per_token;
+  }
+  if (j->ended) {
+    // The cancel may have reached the engine before the job did.
+    options.host->engine().cancel(j->id);
+    return reap(*j);
+  }
+  if (j->kind == job_kind::prefill)
+    hand_over(*j, x);
+}
+
+// -- hand-over ----------------------------------------------------------------------
+
+void worker_state::hand_over(job& j, const prepared& x) {
+  transfer::outgoing out;
+  out.key = j.key;
+  out.token = j.token;
+  out.peer = j.peer;
+  out.where = j.same_host ? transfer::proximity::same_host : transfer::proximity::other_host;
+  out.job = j.id;
+  out.offer = std::move(*x.offer);
+  transfer::send_callbacks calls;
+  auto me = caf::actor_cast<caf::actor>(self);
+  calls.on_granted = [host = options.host, id = j.id](engine::position keep) { host->engine().grant_delivery(id, keep); };
+  calls.on_done = [me, id = j.id](transfer::transfer_stats stats) { caf::anon_send(me, hand_over_done{id, std::move(stats)}); };
+  calls.on_failed = [me, id = j.id](error why) { caf::anon_send(me, hand_over_failed{id, std::move(why)}); };
+  if (auto started = options.hand_over->start_send(std::move(out), std::move(calls)); !started)
+    return fail(j, started.error(), status_unavailable, true);
+  j.handing_over = true;
+}
+
+void worker_state::expect_kv(job& j) {
+  transfer::receive_callbacks calls;
+  auto me = caf::actor_cast<caf::actor>(self);
+  calls.on_open = [me, id = j.id](transfer::offer_of_kv offer) { caf::anon_send(me, hand_over_opened{id, std::make_shared<transfer::offer_of_kv>(std::move(offer))}); };
+  calls.on_piece = [host = options.host](engine::kv_piece piece) { host->engine().import_piece(std::move(piece)); };
+  calls.on_end = [me, id = j.id](const transfer::transfer_stats&) { caf::anon_send(me, hand_over_complete{id}); };
+  calls.on_failed = [me, id = j.id](error why) { caf::anon_send(me, hand_over_failed{id, std::move(why)}); };
+  if (auto expecting = options.hand_over->expect({j.key, j.token, j.id}, std::move(calls)); !expecting)
+    return reject(j, {expecting.error(), status_unavailable, true});
+  j.handing_over = true;
+}
+
+void worker_state::opened(const hand_over_opened& x) {
+  auto* j = find(x.job);
+  if (!j || j->ended)
+    return;
+  const bool quick = x.offer->plan.grammar.empty() && j->resume.empty();
+  auto p = preparation_of(*j);
+  p.offer = x.offer;
+  if (!quick)
+    return offload(*j, std::move(p));
+  // Nothing to compile and nothing to replay: a detour would only cost time to the first token.
+  j->offloaded = j->in_engine = true;
+  submitted(prepare(std::move(p)));
+}
+
+void worker_state::complete(const hand_over_complete& x) {
+  if (auto* j = find(x.job)) {
+    j->all_received = true;
+    adopt_if_complete(*j);
+  }
+}
+
+void worker_state::adopt_if_complete(job& j) {
+  if (!j.adopted || !j.all_received || !j.handing_over)
+    return;
+  options.hand_over->adopted(j.key);
+  j.handing_over = false;
+  reap(j);
+}
+
+void worker_state::delivered(const hand_over_done& x) {
+  auto* j = find(x.job);
+  if (!j)
+    return;
+  j->handing_over = false;
+  j->delivered = true;
+  j->stats = x.stats;
+  tell_prefilled_if_complete(*j);
+}
+
+void worker_state::tell_prefilled_if_complete(job& j) {
+  if (j.ended)
+    return reap(j);
+  if (!j.computed || !j.delivered)
+    return;
+  msg::draft<msg::PrefillDone> d;
+  write(d->initKey(), j.key);
+  d->setWorker(options.self.name);
+  d->setQueueUs(static_cast<std::uint64_t>(j.queue_time.count()));
+  d->setComputeUs(static_cast<std::uint64_t>(j.compute_time.count()));
+  d->setTransferBytes(j.stats.bytes);
+  d->setTransferUs(static_cast<std::uint64_t>(j.stats.moving.count()));
+  d->setExposedUs(static_cast<std::uint64_t>(j.stats.exposed.count()));
+  d->setPieces(j.stats.pieces);
+  d->setFromToken(j.stats.from);
+  d->setToToken(j.stats.to);
+  d->setCachedTokens(j.cached);
+  d->setTransport(j.stats.transports.empty() ? options.hand_over->transport_name() : options.hand_over->transport_name() + ":" + j.stats.transports);
+  send(j.reply_to, std::move(d));
+  end_well(j);
+}
+
+void worker_state::transfer_failed(const hand_over_failed& x) {
+  auto* j = find(x.job);
+  if (!j)
+    return;
+  j->handing_over = false;
+  if (j->ended)
+    return reap(*j);
+  fail(*j, x.why, status_unavailable, true);
+}
+
+// -- from the engine ------------------------------------------------------------------
+
+void worker_state::happened(engine_events& x) {
+  for (auto id : x.adoptions)
+    if (auto* j = find(id)) {
+      j->adopted = true;
+      adopt_if_complete(*j);
+    }
+  for (const auto& p : x.prefills)
+    if (auto* j = find(p.job)) {
+      j->in_engine = false;
+      j->computed = true;
+      j->cached = p.cached;
+      j->queue_time = p.queued;
+      j->compute_time = p.computed;
+      tell_prefilled_if_complete(*j);
+    }
+  for (auto& f : x.failures)
+    if (auto* j = find(f.job)) {
+      j->in_engine = false;
+      if (j->ended)
+        reap(*j);
+      else
+        fail(*j, f.why, f.retryable ? status_unavailable : status_internal, f.retryable);
+    }
+  for (const auto& d : x.ends)
+    if (auto* j = find(d.job)) {
+      j->in_engine = false;
+      if (!j->ended) {
+        msg::draft<msg::JobDone> m;
+        write(m->initKey(), j->key);
+        m->setWorker(options.self.name);
+        m->setSampledTokens(d.sampled);
+        m->setDecodeUs(static_cast<std::uint64_t>(d.decoding.count()));
+        send(j->reply_to, std::move(m));
+      }
+      end_well(*j);
+    }
+  for (auto id : x.cancels)
+    if (auto* j = find(id)) {
+      j->in_engine = false;
+      reap(*j);
+    }
+  if (!x.blocks_added.empty() || !x.blocks_dropped.empty())
+    tell_prefixes(x.blocks_added, x.blocks_dropped, false);
+}
+
+// -- ends --------------------------------------------------------------------------------
+
+void worker_state::cancel(msg::CancelJobs::Reader in) {
+  const std::string reason = in.getReason().size() > 0 ? in.getReason().cStr() : "the request was cancelled";
+  for (auto key : in.getKeys())
+    if (auto* j = find(read_key(key)))
+      end(*j, {"cancelled", reason});
+}
+
+void worker_state::renew(msg::RenewLeases::Reader in) {
+  for (auto key : in.getKeys())
+    if (auto* j = find(read_key(key)))
+      j->lease_until = now() + j->lease;
+}
+
+/// Leases and deadlines: an isolated worker frees by itself what nobody asks for any more.
+void worker_state::watch() {
+  const auto t = now();
+  std::vector<engine::job_id> lapsed, late;
+  for (const auto& [key, id] : open) {
+    const auto& j = jobs.at(id);
+    if (j.lease_until < t)
+      lapsed.push_back(id);
+    else if (j.deadline < t)
+      late.push_back(id);
+  }
+  for (auto id : lapsed)
+    fail(jobs.at(id), {"lease_lapsed", "nobody renewed the job's lease"}, status_unavailable, true);
+  for (auto id : late)
+    fail(jobs.at(id), {"deadline_exceeded", "the job did not end in time"}, status_timeout, false);
+  if (options.hand_over)
+    options.hand_over->tick(t);
+  if (draining && jobs.empty())
+    stopped();
+  self->delayed_send(self, watch_interval, watch_atom::value);
+}
+
+void worker_state::reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why) {
+  spdlog::info("event=job_rejected worker={} code={} reason=\"{}\"", options.self.name, why.why.code, why.why.message);
+  msg::draft<msg::Rejected> d;
+  write(d->initKey(), key);
+  d->setWorker(options.self.name);
+  write_failure(d->initFailure(), why.why, why.http_status, why.retryable);
+  send(reply_to, std::move(d));
+}
+
+/// The engine has not got it, and will not.
+void worker_state::reject(job& j, const refusal& why) {
+  reject(j.key, j.reply_to, why);
+  end(j, why.why);
+}
+
+void worker_state::fail(job& j, const error& why, int status, bool retryable) {
+  spdlog::info("event=job_failed worker={} code={} reason=\"{}\"", options.self.name, why.code, why.message);
+  msg::draft<msg::JobFailed> d;
+  write(d->initKey(), j.key);
+  d->setWorker(options.self.name);
+  write_failure(d->initFailure(), why, status, retryable);
+  send(j.reply_to, std::move(d));
+  end(j, why);
+}
+
+/// Nobody wants it any more: engine and hand-over give back what they hold for it; the other leg's worker is told by the hand-over.
+void worker_state::end(job& j, const error& why) {
+  if (!j.ended) {
+    j.ended = true;
+    *j.unwanted = true;
+    open.erase(j.key);
+    assembling_bytes -= j.content.bytes();
+    j.content = {};
+    if (j.in_engine)
+      options.host->engine().cancel(j.id);
+    if (j.handing_over)
+      options.hand_over->cancel(j.key, why);
+  }
+  reap(j);
+}
+
+/// All is done; a hand-over whose end is still on its way is left to it.
+void worker_state::end_well(job& j) {
+  if (!j.ended) {
+    j.ended = true;
+    *j.unwanted = true;
+    open.erase(j.key);
+  }
+  reap(j);
+}
+
+void worker_state::reap(job& j) {
+  if (!j.ended || j.held())
+    return;
+  options.host->forget(j.id);
+  jobs.erase(engine::job_id{j.id});
+  check_idle_soon();
+}
+
+job* worker_state::find(const transfer::job_key& key) {
+  auto i = open.find(key);
+  return i == open.end() ? nullptr : &jobs.at(i->second);
+}
+
+job* worker_state::find(engine::job_id id) {
+  auto i = jobs.find(id);
+  return i == jobs.end() ? nullptr : &i->second;
+}
+
+}  // namespace troupe::workers

@@ -1,0 +1,170 @@
+// What a worker tells others about itself, and what it is told to do.
+
+#include "actors/workers/worker_state.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace troupe::workers {
+
+worker_state::~worker_state() {
+  if (options.office)
+    options.office->unbind(options.self.name, options.self.generation);
+}
+
+time_point worker_state::now() const {
+  return time_point{self->clock().now().time_since_epoch()};
+}
+
+void worker_state::told_too_much(const std::string& to, const error& why) const {
+  spdlog::error("event=message_too_large worker={} to={} reason=\"{}\"", options.self.name, to, why.message);
+}
+
+bool worker_state::idle() const {
+  if (!jobs.empty())
+    return false;
+  const auto g = options.host->engine().gauges();
+  if (g.running > 0 || g.queued > 0 || g.kv_referenced > 0)
+    return false;
+  if (!options.hand_over)
+    return true;
+  const auto h = options.hand_over->read_gauges();
+  return h.sending == 0 && h.receiving == 0;
+}
+
+void worker_state::report() {
+  const auto g = options.host->engine().gauges();
+  msg::draft<msg::WorkerReport> d;
+  d->setWorker(options.self.name);
+  d->setGeneration(options.self.generation);
+  d->setRunning(g.running);
+  d->setQueued(g.queued);
+  d->setQueuedTokens(g.queued_tokens);
+  d->setKvUsedTokens(g.kv_referenced);
+  d->setKvCachedTokens(g.kv_cached);
+  d->setKvTotalTokens(g.kv_total);
+  d->setSteps(g.steps);
+  d->setTicks(g.ticks);
+  d->setSampledTokens(g.sampled);
+  d->setPrefilledTokens(g.prefilled);
+  if (options.hand_over) {
+    const auto wire = options.hand_over->read_gauges().wire;
+    d->setTransferBytes(wire.sent_bytes + wire.received_bytes);
+  }
+  d->setPrefillTokensPerSecond(prefill_rate);
+  d->setDecodeTokensPerSecond(decode_rate);
+  d->setBytesPerToken(bytes_per_token);
+  idle_told = idle();
+  d->setIdle(idle_told);
+  auto e = std::move(d).freeze();
+  if (!e)
+    return told_too_much(options.router, e.error());
+  options.office->send({options.router, 0}, me(), *e);
+  options.office->send({options.launcher, 0}, me(), *std::move(e));
+}
+
+void worker_state::report_regularly() {
+  const auto g = options.host->engine().gauges();
+  const auto seconds = std::chrono::duration<float>(options.report_interval).count();
+  prefill_rate = static_cast<float>(g.prefilled - last_prefilled) / seconds;
+  decode_rate = static_cast<float>(g.sampled - last_sampled) / seconds;
+  last_prefilled = g.prefilled;
+  last_sampled = g.sampled;
+  report();
+  self->delayed_send(self, options.report_interval, report_atom::value);
+}
+
+void worker_state::check_idle_soon() {
+  if (idle_check_due || idle_told)
+    return;
+  idle_check_due = true;
+  self->delayed_send(self, idle_check_delay, idle_atom::value);
+}
+
+void worker_state::check_idle() {
+  idle_check_due = false;
+  if (idle())
+    report();
+  else if (jobs.empty())
+    check_idle_soon();  // the engine's gauges follow at the end of its step
+}
+
+void worker_state::tell_prefixes(const std::vector<std::uint64_t>& added, const std::vector<std::uint64_t>& dropped, bool reset) {
+  if (!reset) {
+    for (auto h : dropped)
+      blocks.erase(h);
+    blocks.insert(added.begin(), added.end());
+  }
+  std::size_t a = 0, b = 0;
+  bool first = true;
+  do {
+    const auto drops = std::min(prefix_events_max, dropped.size() - b);
+    const auto adds = std::min(prefix_events_max - drops, added.size() - a);
+    msg::draft<msg::PrefixEvents> d{256 + (adds + drops) * 8};
+    d->setWorker(options.self.name);
+    d->setGeneration(options.self.generation);
+    d->setSequence(next_prefix_event++);
+    d->setReset(reset && std::exchange(first, false));
+    auto more = d->initAdded(static_cast<unsigned>(adds));
+    for (unsigned i = 0; i < adds; ++i)
+      more.set(i, added[a + i]);
+    auto gone = d->initDropped(static_cast<unsigned>(drops));
+    for (unsigned i = 0; i < drops; ++i)
+      gone.set(i, dropped[b + i]);
+    send(options.router, std::move(d));
+    a += adds;
+    b += drops;
+  } while (a < added.size() || b < dropped.size());
+}
+
+void worker_state::announce() {
+  msg::draft<msg::EngineStatus> d;
+  directory::write(d->initEntry(), options.self);
+  d->setProgress(1);
+  send(options.launcher, std::move(d));
+}
+
+void worker_state::command(const std::string& from, msg::EngineCommand::Reader in) {
+  switch (in.which()) {
+    case msg::EngineCommand::DRAIN: drain(std::chrono::milliseconds{in.getDrain()}); break;
+    case msg::EngineCommand::STOP: stop_now(); break;
+    case msg::EngineCommand::AUDIT: options.host->request_audit(from); break;
+  }
+}
+
+/// Takes nothing new; what runs may end within `within`, and is then moved elsewhere by its request.
+void worker_state::drain(std::chrono::milliseconds within) {
+  if (std::exchange(draining, true))
+    return;
+  options.self.state = msg::EntryState::DRAINING;
+  announce();
+  if (jobs.empty())
+    report();
+  self->delayed_send(self, within, drained_atom::value);
+}
+
+void worker_state::end_all(const std::string& code, const std::string& message) {
+  std::vector<engine::job_id> all;
+  for (const auto& [key, id] : open)
+    all.push_back(id);
+  for (auto id : all)
+    fail(jobs.at(id), {code, message}, 503, true);
+}
+
+void worker_state::stop_now() {
+  draining = true;
+  end_all("worker_stopping", options.self.name + " is stopping");
+  if (jobs.empty())
+    return stopped();
+  self->delayed_send(self, stop_grace, stopped_atom::value);
+}
+
+void worker_state::stopped() {
+  if (!std::exchange(told_stopped, true) && options.on_stopped)
+    options.on_stopped();
+}
+
+}  // namespace troupe::workers

@@ -1,0 +1,141 @@
+#pragma once
+
+// Inside of the worker actor.
+
+#include "actors/workers/job.hpp"
+#include "actors/workers/prepare.hpp"
+#include "actors/workers/worker_actor.hpp"
+#include "messages/wire.hpp"
+
+#include <caf/event_based_actor.hpp>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace troupe::workers {
+
+// -- from the hand-over's thread ---------------------------------------------------
+
+struct hand_over_opened {
+  engine::job_id job = 0;
+  std::shared_ptr<transfer::offer_of_kv> offer;
+};
+/// The receiver has everything.
+struct hand_over_complete {
+  engine::job_id job = 0;
+};
+/// The sender's session is over, and well.
+struct hand_over_done {
+  engine::job_id job = 0;
+  transfer::transfer_stats stats;
+};
+struct hand_over_failed {
+  engine::job_id job = 0;
+  error why;
+};
+
+/// What the worker actor knows and does. Sources by meaning: worker_jobs.cpp (a job from its arrival to its end), worker_reports.cpp (what others are told).
+///
+/// A job is known by its key until it is answered (`ended`); it stays among `jobs` until tokeniser, engine and hand-over have all let go, so that "no jobs" means that nothing is held.
+struct worker_state {
+  caf::event_based_actor* self;
+  worker_options options;
+  std::map<engine::job_id, job> jobs;
+  std::map<transfer::job_key, engine::job_id> open;  ///< jobs that have not ended
+  std::map<std::string, std::pair<std::uint64_t, std::vector<std::byte>>> peers;  ///< generation and address, as last heard
+  engine::job_id next_job = 1;
+  std::size_t assembling_bytes = 0;
+  bool draining = false;
+  bool told_stopped = false;
+  bool idle_told = false;
+  bool idle_check_due = false;
+  std::unordered_set<std::uint64_t> blocks;  ///< prefixes here, for a shard that asks again
+  std::uint64_t next_prefix_event = 0;
+  float bytes_per_token = 0;
+  std::uint64_t last_prefilled = 0;  ///< at the last regular report, for rates
+  std::uint64_t last_sampled = 0;
+  float prefill_rate = 0;
+  float decode_rate = 0;
+  static constexpr const char* name = "worker";
+
+  explicit worker_state(caf::event_based_actor* s) : self(s) {}
+  ~worker_state();
+
+  time_point now() const;
+  msg::address me() const { return {options.self.name, options.self.generation}; }
+  template <class Schema>
+  void send(const std::string& to, msg::draft<Schema>&& d) {
+    if (auto e = std::move(d).freeze())
+      options.office->send({to, 0}, me(), *std::move(e));
+    else
+      told_too_much(to, e.error());
+  }
+  void told_too_much(const std::string& to, const error& why) const;
+
+  // worker_jobs.cpp: in
+  void take_prefill(msg::PrefillJob::Reader in);
+  void take_decode(msg::DecodeJob::Reader in);
+  job* take(msg::Job::Reader in, job_kind kind);
+  void take_part(msg::PromptPart::Reader in);
+  void content_is_here(job& j);
+  void note_peer(msg::WorkerRef::Reader peer);
+  preparation preparation_of(job& j);
+  void offload(job& j, preparation p);
+  void submitted(const prepared& x);
+  void hand_over(job& j, const prepared& x);
+  void expect_kv(job& j);
+  void opened(const hand_over_opened& x);
+  job* find(const transfer::job_key& key);
+  job* find(engine::job_id id);
+
+  // worker_jobs.cpp: out
+  void complete(const hand_over_complete& x);
+  void delivered(const hand_over_done& x);
+  void transfer_failed(const hand_over_failed& x);
+  void happened(engine_events& x);
+  void adopt_if_complete(job& j);
+  void tell_prefilled_if_complete(job& j);
+  void cancel(msg::CancelJobs::Reader in);
+  void renew(msg::RenewLeases::Reader in);
+  void watch();
+  void reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why);
+  void reject(job& j, const refusal& why);
+  void fail(job& j, const error& why, int status, bool retryable);
+  void end(job& j, const error& why);
+  void end_well(job& j);
+  void reap(job& j);
+
+  // worker_reports.cpp
+  bool idle() const;
+  void report();
+  void report_regularly();
+  void check_idle_soon();
+  void check_idle();
+  void tell_prefixes(const std::vector<std::uint64_t>& added, const std::vector<std::uint64_t>& dropped, bool reset);
+  void announce();
+  void command(const std::string& from, msg::EngineCommand::Reader in);
+  void drain(std::chrono::milliseconds within);
+  void end_all(const std::string& code, const std::string& message);
+  void stop_now();
+  void stopped();
+};
+
+// -- the worker's timers ---------------------------------------------------------------
+
+using watch_atom = caf::atom_constant<caf::atom("wkwatch")>;
+using report_atom = caf::atom_constant<caf::atom("wkreport")>;
+using idle_atom = caf::atom_constant<caf::atom("wkidle")>;
+using drained_atom = caf::atom_constant<caf::atom("wkdrained")>;
+using stopped_atom = caf::atom_constant<caf::atom("wkstopped")>;
+
+}  // namespace troupe::workers
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::hand_over_opened)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::hand_over_complete)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::hand_over_done)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::workers::hand_over_failed)

@@ -1,0 +1,250 @@
+#include "apps/engine/engine_process.hpp"
+
+#include "actors/launcher/launcher_actor.hpp"
+#include "actors/link/system_config.hpp"
+#include "actors/router/router_actor.hpp"
+#include "actors/workers/offload.hpp"
+#include "actors/workers/worker_actor.hpp"
+#include "apps/engine/load_engine.hpp"
+#include "apps/engine/loading_status.hpp"
+#include "apps/engine/node_link.hpp"
+#include "apps/node/signals.hpp"
+#include "config/parse.hpp"
+#include "messages/base/exit_codes.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace troupe::apps {
+
+namespace {
+
+/// Threads that render and tokenise, so that a long prompt does not hold up the next one's start.
+constexpr std::size_t tokeniser_threads = 2;
+/// What the last messages get to leave the process.
+constexpr std::chrono::milliseconds last_words{150};
+/// The node's secret is short; more than this is not one.
+constexpr std::size_t secret_bytes_max = 4'096;
+/// For the worker actor to give back what it holds, at the end.
+constexpr std::chrono::milliseconds worker_end{1'000};
+
+int fail(int code, const std::string& message) {
+  std::fprintf(stderr, "troupe engine: %s\n", message.c_str());
+  return code;
+}
+
+std::vector<std::uint8_t> read_secret(int fd) {
+  std::vector<std::uint8_t> secret(secret_bytes_max);
+  std::size_t have = 0;
+  while (have < secret.size()) {
+    const auto n = ::read(fd, secret.data() + have, secret.size() - have);
+    if (n <= 0)
+      break;
+    have += static_cast<std::size_t>(n);
+  }
+  ::close(fd);
+  secret.resize(have);
+  return secret;
+}
+
+void set_up_log(const std::string& level) {
+  auto logger = spdlog::stderr_logger_mt("troupe");
+  // Time and name are added by the node, whose log this becomes.
+  logger->set_pattern("%l %v");
+  logger->flush_on(spdlog::level::trace);
+  spdlog::set_default_logger(std::move(logger));
+  spdlog::set_level(spdlog::level::from_str(level));
+}
+
+msg::Role role_of(config::pool_role r) {
+  switch (r) {
+    case config::pool_role::prefill: return msg::Role::PREFILL;
+    case config::pool_role::decode: return msg::Role::DECODE;
+    case config::pool_role::both: break;
+  }
+  return msg::Role::BOTH;
+}
+
+/// Errors that another start cannot mend.
+bool is_models_fault(const std::string& code) {
+  static const std::vector<std::string> codes = {"model_missing", "model_corrupt", "model_unsupported", "template_unknown", "context_too_long", "too_many_slots", "unknown_fault"};
+  return std::find(codes.begin(), codes.end(), code) != codes.end();
+}
+
+/// One engine from its loading to its end.
+class engine_process {
+ public:
+  engine_process(const engine_process_options& options, const config::cluster& cluster, const config::engine_instance& instance)
+      : options_(options), cluster_(cluster), pool_(*cluster.find_pool(instance.pool)), here_(*cluster.find_host(instance.host)), launcher_(launcher::launcher_name(instance)) {
+    self_.name = instance.name;
+    self_.generation = options.generation;
+    self_.role = role_of(pool_.role);
+    self_.pool = pool_.name;
+    self_.model = pool_.model;
+    self_.host = here_.name;
+    self_.slots = pool_.slots;
+  }
+
+  int run(std::vector<std::uint8_t> secret) {
+    link::system_config config{cluster_.health.heartbeat_interval, cluster_.health.heartbeat_timeout};
+    caf::actor_system system{config};
+    system.await_actors_before_shutdown(false);
+    auto office = std::make_shared<link::post_office>();
+    auto loading = std::make_shared<loading_status>(system, office, self_, launcher_);
+    const auto link = connect(system, office, loading, std::move(secret));
+    auto loaded = load_engine(cluster_, pool_, [&](float done) {
+      loading->set_progress(done);
+      stopping_ = stopping_ || signals_.wait(std::chrono::milliseconds{0}) == stop_signals::cause::signal;
+      return !stopping_ && !gone_;
+    });
+    if (stopping_)
+      return exit_ok;
+    if (!loaded)
+      return give_up(*loading, loaded.error());
+    std::shared_ptr<transfer::hand_over_service> hand_over;
+    if (pool_.role != config::pool_role::both) {
+      auto started = start_hand_overs(cluster_, here_, loaded->engine->info(), options_.generation);
+      if (!started)
+        return give_up(*loading, started.error());
+      hand_over = *std::move(started);
+      self_.transfer_kind = hand_over->transport_name();
+      const auto address = hand_over->local_address();
+      self_.transfer_address.assign(reinterpret_cast<const std::uint8_t*>(address.data()), reinterpret_cast<const std::uint8_t*>(address.data() + address.size()));
+    }
+    self_.kv_tokens = loaded->kv_tokens;
+    self_.kv_bytes_per_token = loaded->engine->info().kv_bytes_per_token;
+    self_.context_tokens = std::min(loaded->engine->info().context_tokens, loaded->kv_tokens);
+    return serve(system, office, *std::move(loaded), std::move(hand_over), std::move(loading));
+  }
+
+ private:
+  std::unique_ptr<node_link> connect(caf::actor_system& system, std::shared_ptr<link::post_office> office, std::weak_ptr<loading_status> loading, std::vector<std::uint8_t> secret) {
+    node_link::options o;
+    o.cluster_id = cluster_.section.id;
+    o.engine = self_.name;
+    o.generation = options_.generation;
+    o.host = here_.name;
+    o.port = options_.node_port;
+    o.secret = std::move(secret);
+    o.health = cluster_.health;
+    o.on_up = [this, loading] {
+      std::lock_guard lock{worker_mutex_};
+      if (worker_)
+        caf::anon_send(worker_, workers::announce_again{});
+      else if (auto l = loading.lock())
+        l->tell();
+    };
+    o.on_gone = [this](const std::string& why) {
+      spdlog::error("event=node_gone reason=\"{}\"", why);
+      gone_ = true;
+      signals_.wake();
+    };
+    return std::make_unique<node_link>(system, std::move(office), std::move(o));
+  }
+
+  int give_up(loading_status& loading, const error& why) {
+    spdlog::error("event=engine_load_failed code={} reason=\"{}\"", why.code, why.message);
+    loading.fail(why);
+    std::this_thread::sleep_for(last_words);
+    if (gone_)
+      return exit_refused;
+    return is_models_fault(why.code) ? exit_model : exit_internal;
+  }
+
+  int serve(caf::actor_system& system, std::shared_ptr<link::post_office> office, loaded_engine loaded, std::shared_ptr<transfer::hand_over_service> hand_over,
+            std::shared_ptr<loading_status> loading) {
+    workers::offload_pool tokenisers{tokeniser_threads};
+    workers::engine_host::options h;
+    h.worker = self_.name;
+    h.generation = self_.generation;
+    h.office = office;
+    h.hand_over = hand_over;
+    auto host = std::make_shared<workers::engine_host>(std::move(loaded.engine), std::move(h));
+    workers::worker_options w;
+    w.self = self_;
+    w.launcher = launcher_;
+    w.router = router::router_name;
+    w.report_interval = cluster_.health.report_interval;
+    w.office = office;
+    w.host = host;
+    w.text = loaded.text;
+    w.hand_over = hand_over;
+    w.offload = [&tokenisers](std::function<void()> task) { return tokenisers.post(std::move(task)); };
+    w.on_stopped = [this] {
+      stopping_ = true;
+      signals_.wake();
+    };
+    caf::actor worker;
+    {
+      std::lock_guard lock{worker_mutex_};
+      worker = worker_ = workers::spawn_worker(system, std::move(w));
+    }
+    loading.reset();
+    spdlog::info("event=engine_ready name={} model={} transfer={} pid={}", self_.name, self_.model, self_.transfer_kind, ::getpid());
+    while (!stopping_ && !gone_) {
+      if (signals_.wait() == stop_signals::cause::signal)
+        caf::anon_send(worker, workers::stop_worker{});
+    }
+    spdlog::info("event=engine_stopping name={}", self_.name);
+    std::this_thread::sleep_for(last_words);
+    {
+      std::lock_guard lock{worker_mutex_};
+      worker_ = nullptr;
+    }
+    {
+      caf::scoped_actor me{system};
+      me->monitor(worker);
+      me->send_exit(worker, caf::exit_reason::user_shutdown);
+      me->receive([](const caf::down_msg&) {}, caf::after(worker_end) >> [] {});
+    }
+    host->stop();
+    return stopping_ ? exit_ok : exit_refused;
+  }
+
+  const engine_process_options& options_;
+  const config::cluster& cluster_;
+  const config::pool& pool_;
+  const config::host& here_;
+  std::string launcher_;
+  directory::entry self_;
+  stop_signals signals_;  // before any thread
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> gone_{false};
+  std::mutex worker_mutex_;
+  caf::actor worker_;
+};
+
+}  // namespace
+
+int run_engine(const engine_process_options& options) {
+  auto secret = read_secret(options.secret_fd);
+  auto loaded = config::load(options.config_file);
+  if (!loaded) {
+    for (const auto& p : loaded.problems)
+      std::fprintf(stderr, "%s\n", to_string(p).c_str());
+    return fail(exit_config, "the cluster file has problems");
+  }
+  const auto& cluster = *loaded.value;
+  for (const auto& h : cluster.hosts)
+    for (const auto& instance : config::engines_on(cluster, h.name))
+      if (instance.name == options.name) {
+        set_up_log(options.log_level);
+        engine_process process{options, cluster, instance};
+        return process.run(std::move(secret));
+      }
+  return fail(exit_config, fmt::format("{} has no engine '{}'", options.config_file, options.name));
+}
+
+}  // namespace troupe::apps

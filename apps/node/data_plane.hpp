@@ -1,0 +1,71 @@
+#pragma once
+
+#include "actors/directory/directory_actor.hpp"
+#include "actors/gateway/gateway.hpp"
+#include "actors/link/post_office.hpp"
+#include "actors/request/submission.hpp"
+#include "actors/supervision/supervisor.hpp"
+#include "config/cluster.hpp"
+#include "messages/base/expected.hpp"
+
+#include <caf/actor_system.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace troupe::apps {
+
+/// The desk that the gateway keeps, whatever happens to the request hub behind it. Thread-safe.
+class lasting_desk : public request::desk {
+ public:
+  void set(std::shared_ptr<request::desk> next);
+  expected<void> submit(request::submission s) override;
+  void cancel(request::request_id id, std::string reason) override;
+  std::string timeline_json(const std::string& external_id) override;
+  std::string workers_json() override;
+  std::vector<model_state> models() override;
+
+ private:
+  std::shared_ptr<request::desk> get() const;
+  mutable std::mutex mutex_;
+  std::shared_ptr<request::desk> current_;
+};
+
+/// What of the data plane runs in a node: the router shard where the cluster file puts it, the request hub, and the gateway of this host, if it has one.
+class data_plane {
+ public:
+  data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host, std::shared_ptr<link::post_office> office,
+             std::shared_ptr<directory::directory_view> view, caf::actor directory);
+
+  /// Router and hub, as children of the node's supervisor.
+  void add_children(std::vector<supervision::child_spec>& children);
+  /// The gateway, if it is here. Errors: as `http_gateway::start`.
+  expected<void> start_gateway();
+  /// Tells the directory of the actors here.
+  void announce(std::uint64_t generation);
+
+  /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when `limits.drain_timeout` has ended them, or when `poll` says true.
+  void drain(const std::function<bool()>& poll);
+  /// Ends open answers with an error.
+  void stop();
+
+ private:
+  const config::gateway* gateway_here() const;
+  bool router_here() const;
+  void set_entry(std::string name, msg::Role role, std::uint64_t generation);
+
+  caf::actor_system& system_;
+  const config::cluster& cluster_;
+  std::string host_;
+  std::shared_ptr<link::post_office> office_;
+  std::shared_ptr<directory::directory_view> view_;
+  caf::actor directory_;
+  std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
+  std::unique_ptr<gateway::http_gateway> gateway_;
+};
+
+}  // namespace troupe::apps
