@@ -94,7 +94,7 @@ class event_sink {
   virtual void on_prefill_done(job_id job, position cached, std::chrono::microseconds queued, std::chrono::microseconds computed) = 0;
   /// All imports are in place and adopted.
   virtual void on_adopted(job_id job) = 0;
-  /// A `prefill_here` job was admitted: `cached` prompt tokens were found in the cache.
+  /// A job that computes its prompt here (prefill, or `prefill_here`) was admitted: `cached` prompt tokens were found in the cache.
   virtual void on_started(job_id job, position cached) = 0;
   virtual void on_delta(choice_delta delta) = 0;
   /// Every choice has finished; the job holds nothing any more.

@@ -119,7 +119,7 @@ bool batching_engine::try_admit(job& j) {
   j.admitted_before = true;
   j.cached = found.length;
   j.queued = since(j.submitted);
-  if (j.generate && j.prefill_here) sink_->on_started(j.id, j.cached);
+  if (!j.generate || j.prefill_here) sink_->on_started(j.id, j.cached);
   if (j.generate && !j.prefill_here) {
     sink_->on_import_ready(j.id, j.cached);
     if (j.prompt_in) sink_->on_adopted(j.id);
