@@ -77,6 +77,13 @@ struct hub_state {
       self->send(i->second, e);
   }
 
+  void routed(const msg::envelope<msg::Route>& e) {
+    msg::view<msg::Route> in{e};
+    auto lease = std::make_shared<held_route>(context->office, context->self, context->router, in->getLease(), context->host);
+    if (auto i = requests.find(request::read(in->getKey()).id); i != requests.end())
+      self->send(i->second, route_given{e, std::move(lease)});
+  }
+
   void fan_out(const msg::envelope<msg::TokenBatch>& e) {
     msg::view<msg::TokenBatch> batch{e};
     std::uint32_t index = 0;
@@ -149,7 +156,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
         if (auto i = self->state.requests.find(x.id); i != self->state.requests.end())
           self->send(i->second, x);
       },
-      [self](const link::origin&, const msg::envelope<msg::Route>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::Route>& e) { self->state.routed(e); },
       [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) { self->state.pass(e); },
       [self](const link::origin&, const msg::envelope<msg::Accepted>& e) { self->state.pass(e); },
       [self](const link::origin&, const msg::envelope<msg::Rejected>& e) { self->state.pass(e); },

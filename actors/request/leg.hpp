@@ -29,7 +29,7 @@ struct leg {
   std::size_t record = 0;           ///< of the running attempt, in the timeline
 
   // What the running attempt holds; cleared as a whole.
-  std::unique_ptr<held_route> route;
+  std::shared_ptr<held_route> route;
   std::unique_ptr<held_job> prefill;
   std::unique_ptr<held_job> decode;
   /// Parts of a long prompt: sent so far, and acknowledged by the worker that renders it.

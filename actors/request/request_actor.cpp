@@ -141,15 +141,13 @@ struct request_state {
 
   // -- routing ---------------------------------------------------------------------
 
-  void routed(const msg::envelope<msg::Route>& e) {
-    msg::view<msg::Route> route{e};
+  void routed(const route_given& x) {
+    msg::view<msg::Route> route{x.route};
     const auto key = request::read(route->getKey());
     auto* l = find(key);
-    // A lease for an attempt that is over goes straight back.
-    auto lease = std::make_unique<held_route>(context->office, context->self, context->router, route->getLease(), context->host);
     if (!l || l->route)
-      return;
-    l->route = std::move(lease);
+      return;  // a lease for an attempt that is over goes straight back
+    l->route = x.lease;
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
     r.route_reason = route->getReason().cStr();
@@ -414,7 +412,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, std::shared_ptr
   s.set_out();
   return {
       [self](const batch_slice& x) { self->state.slice(x); },
-      [self](const msg::envelope<msg::Route>& e) { self->state.routed(e); },
+      [self](const route_given& x) { self->state.routed(x); },
       [self](const msg::envelope<msg::RouteRefused>& e) { self->state.refused(e); },
       [self](const msg::envelope<msg::Accepted>& e) { self->state.accepted(e); },
       [self](const msg::envelope<msg::Rejected>& e) { self->state.job_ended_badly(e); },

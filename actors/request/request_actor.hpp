@@ -49,6 +49,11 @@ struct batch_slice {
   msg::envelope<msg::TokenBatch> batch;
   std::uint32_t index = 0;
 };
+/// A route and its lease, which goes back when nobody takes it: the request may have ended, with this in its mailbox.
+struct route_given {
+  msg::envelope<msg::Route> route;
+  std::shared_ptr<held_route> lease;
+};
 /// A worker is gone (its process ended, its host is lost, or a newer generation has taken its name).
 struct worker_gone {
   std::string name;
@@ -75,6 +80,7 @@ caf::actor spawn_request(caf::event_based_actor* hub, std::shared_ptr<const requ
 }  // namespace troupe::request
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::batch_slice)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::shut_down)

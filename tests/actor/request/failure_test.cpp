@@ -1,0 +1,283 @@
+#include "tests/actor/request/stage.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+TEST_CASE_METHOD(stage, "a rejected prompt is told to the client as the worker said it, without another attempt") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  given(decode);
+  bad_end<msg::Rejected>(key, prefill, 400, "context_length_exceeded", false, "messages");
+  CHECK(c.sink->said == lines{"failed 400 context_length_exceeded"});
+  CHECK(c.sink->failures[0].parameter == "messages");
+  CHECK(asked().empty());
+  check_all_released();
+  CHECK(given(decode) == lines{"cancel 0/1"});  // the other leg learns of it
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"failed\""));
+}
+
+TEST_CASE_METHOD(stage, "a failed leg ends the other one and is avoided by the next attempt, which goes on where the client is") {
+  auto c = submit();
+  auto first = asked_once().key;
+  route(first, decode, &prefill);
+  accept(first, prefill, 10, 6);
+  prefill_done(first);
+  tokens(first, decode, 0, {1, 2, 3});
+  given(prefill), given(decode);
+  bad_end<msg::JobFailed>(first, decode, 503, "kv_exhausted", true);
+  CHECK(given(decode).empty());  // it said itself that it holds nothing
+  CHECK(released().size() == 1);
+  auto again = asked_once();
+  CHECK(again.key == job_key{c.id, 0, 2});
+  CHECK(again.exclude == lines{decode.name});
+  CHECK(again.resumed == 3);
+  route(again.key, second, &prefill);
+  CHECK(given(second) == lines{"decode from prefill/p/a.0 0/2 resumed 3"});
+  CHECK(given(prefill) == lines{"prefill to decode/p/c.0 0/2 resumed 3"});
+  accept(again.key, prefill, 13, 0);
+  tokens(again.key, second, 3, {4}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2, 3, 4});
+  // The client's usage is that of its own prompt.
+  CHECK(c.sink->ends[0].prompt_tokens == 10);
+  CHECK(c.sink->ends[0].cached_tokens == 6);
+  CHECK(c.sink->ends[0].completion_tokens == 4);
+  CHECK(c.sink->said == lines{"accepted 0 10/6", "delta 0", "delta 0", "finished"});
+  prefill_done(again.key);
+  check_all_released();
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("kv_exhausted"));
+}
+
+TEST_CASE_METHOD(stage, "when prefill fails decode is cancelled") {
+  submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  given(decode);
+  bad_end<msg::JobFailed>(key, prefill, 503, "transfer_failed", true);
+  CHECK(given(decode) == lines{"cancel 0/1"});
+  CHECK(asked_once().exclude == lines{prefill.name});
+}
+
+TEST_CASE_METHOD(stage, "what belongs to an old attempt has no effect") {
+  auto c = submit();
+  auto old = asked_once().key;
+  route(old, both);
+  accept(old, both);
+  tokens(old, both, 0, {1});
+  bad_end<msg::JobFailed>(old, both, 503, "queue_full", true);
+  auto now = asked_once().key;
+  const auto before = c.sink->said;
+  tokens(old, both, 1, {2});
+  accept(old, both, 99);
+  bad_end<msg::JobFailed>(old, both, 400, "late", false);
+  bad_end<msg::Rejected>(old, both, 400, "late", false);
+  refuse(old, 404, "late");
+  job_done(old, both);
+  CHECK(c.sink->said == before);
+  CHECK(asked().empty());
+  released();
+  const auto late = route(old, second);
+  CHECK(given(second).empty());
+  CHECK(released() == std::vector{late});
+  route(now, second);
+  tokens(now, second, 1, {2}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a batch of another incarnation of the worker is dropped") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  auto imposter = both;
+  imposter.generation = 3;
+  tokens(key, imposter, 0, {66});
+  CHECK(c.sink->ids.empty());
+  tokens(key, both, 0, {1}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1});
+}
+
+TEST_CASE_METHOD(stage, "a second route for the same attempt goes straight back") {
+  submit();
+  auto key = asked_once().key;
+  route(key, both);
+  const auto twice = route(key, second);
+  CHECK(released() == std::vector{twice});
+  CHECK(given(second).empty());
+}
+
+TEST_CASE_METHOD(stage, "a repeated batch is given once") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  tokens(key, both, 0, {1, 2});
+  tokens(key, both, 0, {1, 2});
+  tokens(key, both, 2, {3}, stop);
+  tokens(key, both, 2, {3}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2, 3});
+  CHECK(c.sink->ends.size() == 1);
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "missing tokens end the attempt, not the stream") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  tokens(key, both, 0, {1});
+  given(both);
+  tokens(key, both, 2, {3});
+  CHECK(given(both) == lines{"cancel 0/1"});
+  auto again = asked_once();
+  CHECK(again.exclude == lines{both.name});
+  CHECK(again.resumed == 1);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1});
+  CHECK(c.sink->failures.empty());
+}
+
+TEST_CASE_METHOD(stage, "a worker that is done before its tokens are here has lost some") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  tokens(key, both, 0, {1});
+  job_done(key, both);
+  CHECK(asked_once().resumed == 1);
+  CHECK(c.sink->failures.empty());
+}
+
+TEST_CASE_METHOD(stage, "there are only so many attempts, and the last error is told") {
+  auto c = submit();
+  for (std::uint32_t i = 1; i <= request::attempts_max; ++i) {
+    auto r = asked_once();
+    CHECK(r.key.attempt == i);
+    route(r.key, both);
+    bad_end<msg::JobFailed>(r.key, both, 503, "kv_exhausted", true);
+  }
+  CHECK(asked().empty());
+  CHECK(c.sink->said == lines{"failed 503 kv_exhausted"});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a new request is told at once that nobody can serve it; a stream waits") {
+  auto fresh = submit();
+  refuse(asked_once().key, 503, "no_ready_worker");
+  CHECK(fresh.sink->said == lines{"failed 503 no_ready_worker"});
+  CHECK(fresh.sink->failures[0].retry_after == 1s);
+
+  auto stream = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  tokens(key, both, 0, {1});
+  bad_end<msg::JobFailed>(key, both, 503, "worker_stopping", true);
+  refuse(asked_once().key, 503, "no_ready_worker");
+  CHECK(stream.sink->failures.empty());
+  CHECK(asked().empty());
+  advance(1s);
+  key = asked_once().key;
+  route(key, both);
+  tokens(key, both, 1, {2}, stop);
+  CHECK(stream.sink->ids[{0, 0}] == std::vector{1, 2});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "an unknown model is told as it is") {
+  auto c = submit();
+  refuse(asked_once().key, 404, "model_not_found");
+  CHECK(c.sink->said == lines{"failed 404 model_not_found"});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a silent router is asked again, and in the end the client is told") {
+  auto c = submit();
+  auto first = asked_once().key;
+  advance(request::route_timeout + 50ms);
+  CHECK(asked().empty());
+  // In the pause an answer is too late already: it would run beside the next attempt.
+  const auto late = route(first, both);
+  CHECK(released() == std::vector{late});
+  CHECK(given(both).empty());
+  advance(request::route_retry_pause);
+  CHECK(asked_once().key.attempt == 2);
+  advance(30s);
+  CHECK(asked().size() == request::attempts_max - 2);
+  CHECK(c.sink->said == lines{"failed 503 router_unavailable"});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a router that answers in time is not taken as lost later") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  advance(10s);
+  CHECK(asked().empty());
+  CHECK(c.sink->said.empty());
+}
+
+TEST_CASE_METHOD(stage, "a worker that leaves, stops or is restarted ends the attempts at it, and only those") {
+  auto c = submit(), other = submit();
+  auto all = asked();
+  route(all[0].key, decode, &prefill);
+  route(all[1].key, both);
+  given(decode), given(prefill), given(both);
+  std::string reason;
+  SECTION("its host is lost") {
+    leaves(decode, "b");
+    reason = "host b is lost";
+  }
+  SECTION("it left") { leaves(decode), reason = "it left the directory"; }
+  SECTION("it failed") { now_is(decode, msg::EntryState::FAILED, 8), reason = "it stopped"; }
+  SECTION("it was restarted, and the state between was not seen") { now_is(decode, msg::EntryState::READY, 9), reason = "it was restarted"; }
+  CHECK(given(prefill) == lines{"cancel 0/1"});
+  CHECK(given(decode).empty());
+  auto again = asked_once();
+  CHECK(again.key == job_key{c.id, 0, 2});
+  CHECK(again.exclude == lines{decode.name});
+  CHECK(hub.jobs->size() == 1);
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("running"));
+  route(again.key, second);
+  accept(again.key, second);
+  tokens(again.key, second, 0, {1}, stop);
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains(reason));
+}
+
+TEST_CASE_METHOD(stage, "a draining worker keeps its jobs") {
+  submit();
+  route(asked_once().key, both);
+  given(both);
+  now_is(both, msg::EntryState::DRAINING, both.generation);
+  CHECK(asked().empty());
+  CHECK(given(both).empty());
+}
+
+TEST_CASE_METHOD(stage, "a job at a worker's new life survives the late news of the old one's end") {
+  submit();
+  auto key = asked_once().key;
+  // The view is ahead of the hub's messages.
+  entries[both.name].generation = 11;
+  view->set(std::make_shared<directory::snapshot>(entries));
+  office->bind(both.name, 11, both.actor);
+  auto young = both;
+  young.generation = 11;
+  route(key, young);
+  CHECK(given(both) == lines{"decode self 0/1"});
+  now_is(both, msg::EntryState::READY, 11);
+  CHECK(asked().empty());
+  CHECK(given(both).empty());
+}
+
+TEST_CASE_METHOD(stage, "a route to a worker that this node knows to be gone is not waited for until the deadline") {
+  auto c = submit();
+  leaves(both);
+  route(asked_once().key, both);
+  CHECK(released().size() == 1);
+  CHECK(hub.jobs->size() == 0);
+  advance(request::route_retry_pause);
+  auto again = asked_once();
+  CHECK(again.key.attempt == 2);
+  CHECK(again.exclude.empty());  // it may be back, younger, before this node hears of it
+  CHECK(c.sink->said.empty());
+}

@@ -1,0 +1,176 @@
+#include "tests/actor/request/stage.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+TEST_CASE_METHOD(stage, "when the client goes away both workers and the router are told, and it is not called again") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  accept(key, prefill);
+  given(decode), given(prefill);
+  hub.front->cancel(c.id, "client went away");
+  run();
+  CHECK(given(decode) == lines{"cancel 0/1"});
+  CHECK(given(prefill) == lines{"cancel 0/1"});
+  CHECK(released().size() == 1);
+  tokens(key, decode, 0, {1}, stop);
+  CHECK(c.sink->said == lines{"accepted 0 10/0"});
+  CHECK(c.sink.use_count() == 1);
+  check_all_released();
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"cancelled\""));
+}
+
+TEST_CASE_METHOD(stage, "cancelled before there is a route: the late route goes back") {
+  auto c = submit();
+  auto key = asked_once().key;
+  hub.front->cancel(c.id, "client went away");
+  run();
+  CHECK(hub.gate->open() == 0);
+  route(key, both);
+  CHECK(released().size() == 1);
+  CHECK(given(both).empty());
+}
+
+TEST_CASE_METHOD(stage, "a route that finds its request ended, but not yet forgotten, goes back") {
+  auto c = submit();
+  auto key = asked_once().key;
+  // Both lie in the mailbox of the hub, and then of the request: the first ends it.
+  msg::draft<msg::Route> d;
+  write(d->initKey(), key);
+  d->initDecode().setName(both.name);
+  d->setLease(99);
+  granted.insert(99);
+  hub.front->cancel(c.id, "client went away");
+  to_hub("router/0", std::move(d));
+  CHECK(released() == std::vector<std::uint64_t>{99});
+  CHECK(given(both).empty());
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "at the deadline everything ends, in each phase") {
+  auto c = submit({.timeout = 1'500ms});
+  auto key = asked_once().key;
+  lines said{"failed 504 deadline_exceeded"};
+  SECTION("while the router is asked") {}
+  SECTION("while prefill works") { route(key, decode, &prefill); }
+  SECTION("in the stream") {
+    route(key, decode, &prefill);
+    accept(key, prefill);
+    said.insert(said.begin(), "accepted 0 10/0");
+  }
+  advance(1'400ms);
+  CHECK(c.sink->failures.empty());
+  advance(200ms);
+  CHECK(c.sink->said == said);
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a job's deadline is what is left of the request's") {
+  submit({.timeout = 10s});
+  auto key = asked_once().key;
+  advance(1s);
+  route(key, both);
+  auto jobs = take_envelopes<msg::DecodeJob>(both.actor);
+  REQUIRE(jobs.size() == 1);
+  msg::view<msg::DecodeJob> job{jobs[0].second};
+  CHECK(job->getJob().getDeadlineMs() == 9'000);
+  CHECK(job->getJob().getLeaseMs() == 3'000);
+}
+
+TEST_CASE_METHOD(stage, "a finished request's deadline and late messages do nothing") {
+  auto c = submit({.timeout = 2s});
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  tokens(key, both, 0, {1}, stop);
+  const auto said = c.sink->said;
+  hub.front->cancel(c.id, "late");
+  tokens(key, both, 1, {2});
+  bad_end<msg::JobFailed>(key, both, 500, "late", true);
+  advance(3s);
+  CHECK(c.sink->said == said);
+  CHECK(asked().empty());
+  check_all_released();
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"done\""));
+}
+
+TEST_CASE_METHOD(stage, "a node that stops tells its clients, and takes nobody any more") {
+  auto waiting = submit(), streaming = submit();
+  auto all = asked();
+  route(all[1].key, both);
+  accept(all[1].key, both);
+  caf::anon_send(hub.actor, request::end_requests{"this node is stopping"});
+  run();
+  CHECK(waiting.sink->said == lines{"failed 503 shutting_down"});
+  CHECK(streaming.sink->said.back() == "failed 503 shutting_down");
+  request::submission s;
+  s.client = std::make_shared<recording_sink>();
+  auto refused = hub.front->submit(std::move(s));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == "shutting_down");
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a request that was on its way to the hub when the node began to stop is told, too") {
+  auto sink = std::make_shared<recording_sink>();
+  request::submission s;
+  s.id = {77, 500};
+  s.external_id = "x";
+  s.model = "m";
+  auto content = std::make_shared<request::prompt_content>();
+  content->words = kj::heapArray<capnp::word>(1);
+  s.prompts = {content};
+  s.timeout = 60s;
+  s.client = sink;
+  caf::anon_send(hub.actor, request::end_requests{"this node is stopping"});
+  REQUIRE(hub.front->submit(std::move(s)));
+  run();
+  CHECK(sink->said == lines{"failed 503 shutting_down"});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "when the hub dies, requests release what they hold and their clients are told") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  given(decode), given(prefill);
+  caf::anon_send_exit(hub.actor, caf::exit_reason::kill);
+  run();
+  CHECK(c.sink->said == lines{"failed 500 internal_error"});
+  CHECK(given(decode) == lines{"cancel 0/1"});
+  CHECK(given(prefill) == lines{"cancel 0/1"});
+  check_all_released();
+}
+
+TEST_CASE("above the limit of open requests the desk says no, and the client is not called") {
+  stage s{1};
+  auto c = s.submit();
+  request::submission more;
+  auto sink = std::make_shared<recording_sink>();
+  more.client = sink;
+  auto refused = s.hub.front->submit(std::move(more));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == "too_many_requests");
+  s.hub.front->cancel(c.id, "enough");
+  s.run();
+  s.submit();
+  CHECK(sink->said.empty());
+}
+
+TEST_CASE_METHOD(stage, "models are ready when a whole way through them is, and say what is missing") {
+  CHECK(hub.front->models().at(0).ready);
+  for (auto& [name, e] : entries)
+    e.role = msg::Role::PREFILL;
+  view->set(std::make_shared<directory::snapshot>(entries));
+  CHECK_FALSE(hub.front->models().at(0).ready);
+  CHECK_THAT(hub.front->models().at(0).reason, Catch::Contains("no decode engine"));
+  entries[second.name].role = msg::Role::DECODE;
+  entries[second.name].state = msg::EntryState::LOADING;
+  entries[second.name].detail = "40 %";
+  view->set(std::make_shared<directory::snapshot>(entries));
+  CHECK_THAT(hub.front->models().at(0).reason, Catch::Contains("decode/p/c.0 is loading its model: 40 %"));
+  entries[second.name].state = msg::EntryState::READY;
+  view->set(std::make_shared<directory::snapshot>(entries));
+  CHECK(hub.front->models().at(0).ready);
+}
