@@ -35,6 +35,16 @@ struct id_hash {
   std::size_t operator()(const request_id& id) const noexcept { return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL)); }
 };
 
+/// A message that cannot be read is one peer's fault; it must not end what all requests hang on.
+template <class F>
+void read_safely(F&& f) {
+  try {
+    f();
+  } catch (const kj::Exception& e) {
+    spdlog::warn("event=malformed_message actor=requests reason=\"{}\"", e.getDescription().cStr());
+  }
+}
+
 struct hub_state {
   caf::event_based_actor* self;
   hub_options options;
@@ -150,20 +160,20 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
   self->delayed_send(self, s.options.health.lease_renewal, renew_atom::value);
   return {
-      [self](const link::origin&, const msg::envelope<msg::TokenBatch>& e) { self->state.fan_out(e); },
+      [self](const link::origin&, const msg::envelope<msg::TokenBatch>& e) { read_safely([&] { self->state.fan_out(e); }); },
       [self](const open_request& x) { self->state.open(x); },
       [self](const cancel_request& x) {
         if (auto i = self->state.requests.find(x.id); i != self->state.requests.end())
           self->send(i->second, x);
       },
-      [self](const link::origin&, const msg::envelope<msg::Route>& e) { self->state.routed(e); },
-      [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) { self->state.pass(e); },
-      [self](const link::origin&, const msg::envelope<msg::Accepted>& e) { self->state.pass(e); },
-      [self](const link::origin&, const msg::envelope<msg::Rejected>& e) { self->state.pass(e); },
-      [self](const link::origin&, const msg::envelope<msg::PrefillDone>& e) { self->state.pass(e); },
-      [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) { self->state.pass(e); },
-      [self](const link::origin&, const msg::envelope<msg::JobDone>& e) { self->state.pass(e); },
-      [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) { self->state.pass(e); },
+      [self](const link::origin&, const msg::envelope<msg::Route>& e) { read_safely([&] { self->state.routed(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) { read_safely([&] { self->state.pass(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::Accepted>& e) { read_safely([&] { self->state.pass(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::Rejected>& e) { read_safely([&] { self->state.pass(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::PrefillDone>& e) { read_safely([&] { self->state.pass(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) { read_safely([&] { self->state.pass(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::JobDone>& e) { read_safely([&] { self->state.pass(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) { read_safely([&] { self->state.pass(e); }); },
       [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) { self->state.context->board->put(e); },
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },

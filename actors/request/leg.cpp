@@ -1,6 +1,7 @@
 #include "actors/request/leg.hpp"
 
 #include <capnp/serialize.h>
+#include <openssl/rand.h>
 
 #include <algorithm>
 
@@ -110,6 +111,57 @@ expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key, const pro
   d->setOffset(static_cast<std::uint32_t>(offset));
   d->setBytes(all.slice(offset, offset + size));
   return std::move(d).freeze();
+}
+
+std::vector<std::uint8_t> one_time_token() {
+  std::vector<std::uint8_t> token(16);
+  if (RAND_bytes(token.data(), static_cast<int>(token.size())) != 1)
+    token.clear();  // workers refuse an empty token
+  return token;
+}
+
+const char* name_of(msg::TransferPlan p) {
+  switch (p) {
+    case msg::TransferPlan::LOCAL: return "local";
+    case msg::TransferPlan::FULL: return "full";
+    case msg::TransferPlan::FROM_POSITION: return "fromPosition";
+    case msg::TransferPlan::DECODE_PREFILLS: break;
+  }
+  return "decodePrefills";
+}
+
+const char* name_of(msg::FinishReason r) {
+  switch (r) {
+    case msg::FinishReason::STOP: return "stop";
+    case msg::FinishReason::LENGTH: return "length";
+    case msg::FinishReason::TOOL_CALLS: return "tool_calls";
+    case msg::FinishReason::NONE: break;
+  }
+  return "";
+}
+
+failure read(msg::Failure::Reader f) {
+  failure result;
+  result.http_status = f.getHttpStatus() == 0 ? 500 : f.getHttpStatus();
+  result.code = f.getCode().cStr();
+  result.message = f.getMessage().cStr();
+  result.parameter = f.getParameter().cStr();
+  result.retry_after = std::chrono::milliseconds{f.getRetryAfterMs()};
+  return result;
+}
+
+void fill(attempt_record& r, msg::PrefillDone::Reader in) {
+  r.prefill_done = true;
+  r.queue_ms = static_cast<double>(in.getQueueUs()) / 1000;
+  r.compute_ms = static_cast<double>(in.getComputeUs()) / 1000;
+  r.prefill_cached_tokens = in.getCachedTokens();
+  r.transfer_bytes = in.getTransferBytes();
+  r.pieces = in.getPieces();
+  r.transfer_ms = static_cast<double>(in.getTransferUs()) / 1000;
+  r.exposed_ms = static_cast<double>(in.getExposedUs()) / 1000;
+  r.transport = in.getTransport().cStr();
+  r.from_token = in.getFromToken();
+  r.to_token = in.getToToken();
 }
 
 }  // namespace troupe::request

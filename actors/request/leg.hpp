@@ -71,4 +71,13 @@ expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, co
 expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, bool self_prefill, msg::Route::Reader route);
 expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key, const prompt_content& content, std::size_t offset);
 
+// -- words of the wire in terms of this folder -----------------------------------------
+
+/// 16 random bytes; empty when there is no randomness (workers refuse that).
+std::vector<std::uint8_t> one_time_token();
+const char* name_of(msg::TransferPlan p);
+const char* name_of(msg::FinishReason r);
+failure read(msg::Failure::Reader f);
+void fill(attempt_record& r, msg::PrefillDone::Reader in);
+
 }  // namespace troupe::request

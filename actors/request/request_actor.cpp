@@ -4,7 +4,6 @@
 
 #include <caf/all.hpp>
 
-#include <openssl/rand.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -18,43 +17,6 @@ using deadline_atom = caf::atom_constant<caf::atom("rqdeadline")>;
 using route_late_atom = caf::atom_constant<caf::atom("rqrtlate")>;
 using again_atom = caf::atom_constant<caf::atom("rqagain")>;
 using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
-
-std::vector<std::uint8_t> one_time_token() {
-  std::vector<std::uint8_t> token(16);
-  if (RAND_bytes(token.data(), static_cast<int>(token.size())) != 1)
-    token.clear();  // workers refuse an empty token
-  return token;
-}
-
-const char* name_of(msg::TransferPlan p) {
-  switch (p) {
-    case msg::TransferPlan::LOCAL: return "local";
-    case msg::TransferPlan::FULL: return "full";
-    case msg::TransferPlan::FROM_POSITION: return "fromPosition";
-    case msg::TransferPlan::DECODE_PREFILLS: break;
-  }
-  return "decodePrefills";
-}
-
-const char* name_of(msg::FinishReason r) {
-  switch (r) {
-    case msg::FinishReason::STOP: return "stop";
-    case msg::FinishReason::LENGTH: return "length";
-    case msg::FinishReason::TOOL_CALLS: return "tool_calls";
-    case msg::FinishReason::NONE: break;
-  }
-  return "";
-}
-
-failure read(msg::Failure::Reader f) {
-  failure result;
-  result.http_status = f.getHttpStatus() == 0 ? 500 : f.getHttpStatus();
-  result.code = f.getCode().cStr();
-  result.message = f.getMessage().cStr();
-  result.parameter = f.getParameter().cStr();
-  result.retry_after = std::chrono::milliseconds{f.getRetryAfterMs()};
-  return result;
-}
 
 struct request_state {
   caf::event_based_actor* self;
@@ -258,17 +220,7 @@ struct request_state {
       return;
     close_job(*l, in->getWorker().cStr());
     auto& r = record_of(*l);
-    r.prefill_done = true;
-    r.queue_ms = static_cast<double>(in->getQueueUs()) / 1000;
-    r.compute_ms = static_cast<double>(in->getComputeUs()) / 1000;
-    r.prefill_cached_tokens = in->getCachedTokens();
-    r.transfer_bytes = in->getTransferBytes();
-    r.pieces = in->getPieces();
-    r.transfer_ms = static_cast<double>(in->getTransferUs()) / 1000;
-    r.exposed_ms = static_cast<double>(in->getExposedUs()) / 1000;
-    r.transport = in->getTransport().cStr();
-    r.from_token = in->getFromToken();
-    r.to_token = in->getToToken();
+    fill(r, *in);
     // `Accepted` came before the engine had looked; of a repetition nothing was saved for the client.
     if (!l->finished && l->attempt == 1)
       l->cached_tokens = std::max(l->cached_tokens, r.prefill_cached_tokens);

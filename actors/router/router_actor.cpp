@@ -52,6 +52,16 @@ std::uint64_t random_lease() {
   return std::uint64_t{draw()} << 32U | draw();
 }
 
+/// A message that cannot be read is one peer's fault; it must not end the shard.
+template <class F>
+void read_safely(F&& f) {
+  try {
+    f();
+  } catch (const kj::Exception& e) {
+    spdlog::warn("event=malformed_message actor=router reason=\"{}\"", e.getDescription().cStr());
+  }
+}
+
 struct router_state {
   caf::event_based_actor* self;
   router_options options;
@@ -144,19 +154,23 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
         if (!x.lost_host.empty())
           self->state.policy->lose_host(x.lost_host);
       },
-      [self](const link::origin& from, const msg::envelope<msg::RouteRequest>& e) { self->state.route(from, e); },
+      [self](const link::origin& from, const msg::envelope<msg::RouteRequest>& e) { read_safely([&] { self->state.route(from, e); }); },
       [self](const link::origin&, const msg::envelope<msg::RouteRelease>& e) {
-        msg::view<msg::RouteRelease> in{e};
-        for (auto lease : in->getLeases())
-          self->state.policy->release(lease);
+        read_safely([&] {
+          msg::view<msg::RouteRelease> in{e};
+          for (auto lease : in->getLeases())
+            self->state.policy->release(lease);
+        });
       },
       [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
-        msg::view<msg::WorkerReport> in{e};
-        self->state.policy->report(in->getWorker().cStr(), in->getGeneration(), read(*in));
+        read_safely([&] {
+          msg::view<msg::WorkerReport> in{e};
+          self->state.policy->report(in->getWorker().cStr(), in->getGeneration(), read(*in));
+        });
         for (const auto& hub : self->state.hubs)
           self->state.options.office->send({hub, 0}, {router_name, 0}, e);
       },
-      [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) { self->state.prefixes(from, e); },
+      [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) { read_safely([&] { self->state.prefixes(from, e); }); },
   };
 }
 

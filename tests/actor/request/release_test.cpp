@@ -1,5 +1,7 @@
 #include "tests/actor/request/stage.hpp"
 
+#include <cstring>
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -127,6 +129,25 @@ TEST_CASE_METHOD(stage, "a request that was on its way to the hub when the node 
   REQUIRE(hub.front->submit(std::move(s)));
   run();
   CHECK(sink->said == lines{"failed 503 shutting_down"});
+  check_all_released();
+}
+
+TEST_CASE_METHOD(stage, "a message that cannot be read does not end the node's requests") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  auto words = kj::heapArray<capnp::word>(1);
+  std::memset(words.asBytes().begin(), 0x5a, sizeof(capnp::word));  // a pointer to nowhere
+  const std::uint32_t size = 1;
+  auto garbage = msg::frozen_message::adopt(std::move(words), {&size, 1});
+  REQUIRE(garbage);
+  office->send({"requests/h", 0}, {both.name, 0}, msg::envelope<msg::TokenBatch>{*garbage});
+  office->send({"requests/h", 0}, {both.name, 0}, msg::envelope<msg::Accepted>{*garbage});
+  run();
+  CHECK(c.sink->said.empty());
+  accept(key, both);
+  tokens(key, both, 0, {1}, stop);
+  CHECK(c.sink->ends.size() == 1);
   check_all_released();
 }
 

@@ -3,6 +3,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <cstring>
+#include <set>
+
 using namespace troupe;
 
 namespace {
@@ -122,6 +125,20 @@ TEST_CASE_METHOD(fixture, "a gap in prefix events asks that worker for everythin
   CHECK(asked[0].first.to.generation == 7);
   events(7, true);
   CHECK(pending(worker) == 0);
+}
+
+TEST_CASE_METHOD(fixture, "a message that cannot be read does not end the router") {
+  tell(msg::EntryState::READY);
+  auto words = kj::heapArray<capnp::word>(1);
+  std::memset(words.asBytes().begin(), 0x5a, sizeof(capnp::word));  // a pointer to nowhere
+  const std::uint32_t size = 1;
+  auto garbage = msg::frozen_message::adopt(std::move(words), {&size, 1});
+  REQUIRE(garbage);
+  office->send({router::router_name, 0}, {"requests/h", 0}, msg::envelope<msg::RouteRequest>{*garbage});
+  office->send({router::router_name, 0}, {"requests/h", 0}, msg::envelope<msg::WorkerReport>{*garbage});
+  run();
+  ask();
+  CHECK(take_envelopes<msg::Route>(requests).size() == 1);
 }
 
 TEST_CASE_METHOD(fixture, "two incarnations of the router give different leases") {
