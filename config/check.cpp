@@ -210,6 +210,10 @@ class checker {
                                         decode->name, m.name));
       if (!served && !m.name.empty())
         fail(m.where, fmt::format("model \"{}\" is served by no pool", m.name));
+      no_effect(m.path_written.empty() && !m.chat_template.empty(),
+                path("model", i) + ".chat_template", m.where, "the model has no `path`");
+      no_effect(m.path_written.empty() && !m.chat_template_file_written.empty(),
+                path("model", i) + ".chat_template_file", m.where, "the model has no `path`");
       if (!m.chat_template.empty() && !m.chat_template_file_written.empty())
         fail(where(path("model", i) + ".chat_template_file", m.where),
              "`chat_template` and `chat_template_file` contradict each other; only one can hold");

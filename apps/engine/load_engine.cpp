@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 namespace troupe::apps {
@@ -81,6 +83,17 @@ expected<std::unique_ptr<engine::model_runner>> load_llama(const config::cluster
   return std::unique_ptr<engine::model_runner>{*std::move(runner)};
 }
 
+/// What the text model takes: empty, a built-in name, or Jinja source out of the model's file.
+expected<std::string> template_of(const config::model& model) {
+  if (model.chat_template_file.empty())
+    return model.chat_template;
+  std::ifstream in{model.chat_template_file, std::ios::binary};
+  std::string source{std::istreambuf_iterator<char>{in}, {}};
+  if (!in || source.empty())
+    return error{"model_missing", fmt::format("chat_template_file {} of model {} cannot be read, or is empty", model.chat_template_file, model.name)};
+  return source;
+}
+
 }  // namespace
 
 expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool, const std::function<bool(float)>& progress) {
@@ -89,7 +102,10 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
   if (model.path.empty()) {
     result.text = text::make_byte_text_model(model.context_tokens);
   } else {
-    auto text = text::load_gguf_text_model(model.path, model.chat_template, model.context_tokens);
+    const auto chat_template = template_of(model);
+    if (!chat_template)
+      return chat_template.error();
+    auto text = text::load_gguf_text_model(model.path, *chat_template, model.context_tokens);
     if (!text)
       return std::move(text).error();
     result.text = *std::move(text);

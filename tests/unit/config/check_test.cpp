@@ -141,6 +141,12 @@ TEST_CASE("checks across values and sections", "[config]") {
        [](sample& s) { s.pools += "prefix_reuse = false\ncached_prefixes = 4\n"; },
        {"`cached_prefixes` has no effect"}},
       {"no reuse", [](sample& s) { s.pools += "prefix_reuse = false\n"; }, {}},
+      {"a template without a model file",
+       [](sample& s) {
+         s.pools = simulated;
+         s.models = "[[model]]\nname = 'm'\nchat_template = 'gemma'\n";
+       },
+       {"`chat_template` has no effect: the model has no `path`"}},
       {"two templates",
        [](sample& s) { s.models += "chat_template = 'gemma'\nchat_template_file = 'x.jinja'\n"; },
        {"contradict each other"}},
