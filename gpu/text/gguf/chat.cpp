@@ -117,10 +117,32 @@ expected<std::unique_ptr<chat>> chat::make(const llama_model* model, const std::
           out->templates_.get())["supports_tools"];
     if (!out->describes_tools_)
       out->tool_format_.reset(common_chat_templates_init(model, tool_format_template).release());
+    out->plain_answers_ = out->answers_plainly();
   } catch (const std::exception& e) {
     return error{"template_unknown", fmt::format("the chat template cannot be used: {}", e.what())};
   }
   return out;
+}
+
+/// Whether an answer without tools is nothing but text. Then llama.cpp needn't find out how the
+/// template writes everything else, which takes it longer than all the rest of rendering.
+bool chat::answers_plainly() const {
+  if (!jinja_) return false;
+  common_chat_templates_inputs inputs;
+  inputs.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
+  common_chat_msg message;
+  message.role = "user";
+  message.content = "hello";
+  inputs.messages.push_back(std::move(message));
+  try {
+    const auto params = common_chat_templates_apply(templates_.get(), inputs);
+    inputs.force_pure_content = true;
+    const auto pure = common_chat_templates_apply(templates_.get(), inputs);
+    return !params.supports_thinking && params.additional_stops.empty() && params.grammar.empty() &&
+           params.prompt == pure.prompt;
+  } catch (const std::exception&) {
+    return false;  // a template may refuse so short a conversation
+  }
 }
 
 expected<rendered_chat> chat::render(msg::Completion::Reader request) const {
@@ -171,6 +193,7 @@ expected<rendered_chat> chat::render(msg::Completion::Reader request) const {
 expected<rendered_chat> chat::apply(const request_inputs& in) const {
   auto inputs = in.inputs;
   inputs.use_jinja = jinja_;
+  inputs.force_pure_content = plain_answers_ && !in.calls_tools;
   common_chat_params params;
   rendered_chat out;
   if (in.calls_tools && !describes_tools_) {
@@ -179,6 +202,7 @@ expected<rendered_chat> chat::apply(const request_inputs& in) const {
     format_inputs.use_jinja = true;
     auto format = common_chat_templates_apply(tool_format_.get(), format_inputs);
     describe_tools(inputs);
+    inputs.force_pure_content = plain_answers_;
     params = common_chat_templates_apply(templates_.get(), inputs);
     out.prompt = std::move(params.prompt);
     auto stops = std::move(params.additional_stops);

@@ -44,12 +44,14 @@ class chat {
   struct request_inputs;
 
   chat() = default;
+  bool answers_plainly() const;
   expected<rendered_chat> apply(const request_inputs& in) const;
 
   templates_ptr templates_;    ///< null: the model has none
   templates_ptr tool_format_;  ///< for templates without tools
   bool jinja_ = true;
   bool describes_tools_ = false;
+  bool plain_answers_ = false;
   std::shared_ptr<const vocabulary> words_;
 };
 
