@@ -26,7 +26,8 @@ engine_host::~engine_host() {
 
 void engine_host::start(caf::actor worker) {
   worker_ = std::move(worker);
-  thread_ = std::thread{[this] { run(); }};
+  if (how_.own_thread)
+    thread_ = std::thread{[this] { run(); }};
 }
 
 void engine_host::stop() {
@@ -73,12 +74,16 @@ job_route engine_host::find(engine::job_id job) const {
 
 void engine_host::run() {
   while (!stopping_) {
-    const auto report = engine_->step(*this);
-    flush();
-    audit();
-    if (!report.worked && !stopping_)
+    if (!step() && !stopping_)
       engine_->wait(idle_wait);
   }
+}
+
+bool engine_host::step() {
+  const auto report = engine_->step(*this);
+  flush();
+  audit();
+  return report.worked;
 }
 
 void engine_host::flush() {

@@ -67,6 +67,7 @@ class engine_host final : engine::event_sink {
     std::uint64_t generation = 0;
     std::shared_ptr<link::post_office> office;
     std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
+    bool own_thread = true;                                  ///< false: whoever simulates calls `step`
   };
 
   engine_host(std::unique_ptr<engine::engine> engine, options how);
@@ -77,6 +78,8 @@ class engine_host final : engine::event_sink {
   /// Begins to step; events go to `worker`.
   void start(caf::actor worker);
   void stop();
+  /// One step of the engine and what is due after it; false: there was nothing to do. Only without a thread of its own.
+  bool step();
 
   engine::engine& engine() { return *engine_; }
   const engine::model_info& info() const { return engine_->info(); }

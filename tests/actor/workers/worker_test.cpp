@@ -1,0 +1,240 @@
+// One worker under a requester that the test plays: leases, deadlines, fences, limits, commands.
+
+#include "tests/actor/workers/fleet.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct alone : fleet {
+  caf::actor requester = capture();
+  machine& m = add("both/p/a.0", 3, msg::Role::BOTH);
+  alone() { office->bind("requests/test", 0, requester); }
+
+  struct terms {
+    std::uint64_t request = 1;
+    std::uint32_t attempt = 1;
+    std::uint64_t generation = 3;
+    std::uint32_t lease_ms = 3'000;
+    std::uint32_t deadline_ms = 60'000;
+    std::uint32_t max_tokens = 2'000'000'000;
+    std::size_t token_bytes = 16;
+    bool garbage = false;
+    bool from_prefill = false;
+  };
+  void give() { give(terms{}); }
+  void give(const terms& t) {
+    capnp::MallocMessageBuilder b;
+    auto c = b.initRoot<msg::Completion>();
+    c.setModel("m");
+    c.getPrompt().setText("hello");
+    c.setMaxTokens(std::min(t.max_tokens, 2'000U));
+    c.initSampling();
+    auto words = capnp::messageToFlatArray(b);
+    if (t.garbage)
+      for (auto& byte : words.asBytes())
+        byte = 0xA5;
+    msg::draft<msg::DecodeJob> d{4'096};
+    auto job = d->initJob();
+    auto key = job.initKey();
+    key.setRequestLow(t.request);
+    key.setAttempt(t.attempt);
+    job.setReplyTo("requests/test");
+    job.initContent().setBytes(static_cast<std::uint32_t>(words.asBytes().size()));
+    job.getContent().setInline(words.asBytes());
+    job.setDeadlineMs(t.deadline_ms);
+    job.setLeaseMs(t.lease_ms);
+    job.initTransferToken(static_cast<unsigned>(t.token_bytes));
+    if (t.from_prefill)
+      d->getSource().initPrefill().setName("prefill/p/a.0");
+    else
+      d->getSource().setSelf();
+    office->send({m.name, t.generation}, {"requests/test", 0}, *std::move(d).freeze());
+    run();
+  }
+  template <class Schema>
+  std::vector<std::string> failures() {
+    std::vector<std::string> all;
+    for (auto& [from, e] : take_envelopes<Schema>(requester)) {
+      msg::view<Schema> in{e};
+      all.push_back(std::string{in->getFailure().getCode().cStr()} + (in->getFailure().getRetryable() ? " retryable" : ""));
+    }
+    return all;
+  }
+  /// So few steps that nothing ends.
+  void work() { turns(5); }
+};
+
+using lines = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE_METHOD(alone, "a job whose lease nobody renews is freed by the worker itself") {
+  give();
+  work();
+  advance(2'900ms);
+  CHECK(failures<msg::JobFailed>().empty());
+  advance(300ms);
+  CHECK(failures<msg::JobFailed>() == lines{"lease_lapsed retryable"});
+  check_all_idle();
+}
+
+TEST_CASE_METHOD(alone, "a renewed lease holds") {
+  give();
+  for (int second = 0; second < 6; ++second) {
+    work();
+    msg::draft<msg::RenewLeases> d;
+    auto key = d->initKeys(1)[0];
+    key.setRequestLow(1);
+    key.setAttempt(1);
+    d->setLeaseMs(3'000);
+    office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+    advance(1s);
+  }
+  CHECK(failures<msg::JobFailed>().empty());
+  CHECK(m.host->routes() == 1);
+}
+
+TEST_CASE_METHOD(alone, "a job ends at its deadline") {
+  terms t;
+  t.deadline_ms = 500;
+  give(t);
+  work();
+  advance(700ms);
+  CHECK(failures<msg::JobFailed>() == lines{"deadline_exceeded"});
+  check_all_idle();
+}
+
+TEST_CASE_METHOD(alone, "a job for another incarnation never arrives") {
+  terms t;
+  t.generation = 2;
+  give(t);
+  CHECK(m.host->routes() == 0);
+  CHECK(office->counters().stale_generation == 1);
+}
+
+TEST_CASE_METHOD(alone, "the same attempt twice counts once, another attempt is another job") {
+  give();
+  give();
+  CHECK(m.host->routes() == 1);
+  terms t;
+  t.attempt = 2;
+  give(t);
+  CHECK(m.host->routes() == 2);
+}
+
+TEST_CASE_METHOD(alone, "a cancel ends that attempt only") {
+  give();
+  terms t;
+  t.attempt = 2;
+  give(t);
+  work();
+  msg::draft<msg::CancelJobs> d;
+  auto key = d->initKeys(1)[0];
+  key.setRequestLow(1);
+  key.setAttempt(1);
+  office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+  turns(2);
+  CHECK(m.host->routes() == 1);
+  take_envelopes<msg::TokenBatch>(requester);
+  work();
+  auto batches = take_envelopes<msg::TokenBatch>(requester);
+  REQUIRE_FALSE(batches.empty());
+  for (auto& [from, e] : batches)
+    for (auto s : msg::view<msg::TokenBatch>{e}->getStreams())
+      CHECK(s.getKey().getAttempt() == 2);
+}
+
+TEST_CASE_METHOD(alone, "what cannot be read or has no token is refused, and holds nothing") {
+  terms t;
+  t.garbage = true;
+  give(t);
+  settle();
+  CHECK(failures<msg::Rejected>() == lines{"content_malformed"});
+  t = {};
+  t.token_bytes = 3;
+  give(t);
+  CHECK(failures<msg::Rejected>() == lines{"bad_token"});
+  t = {};
+  t.from_prefill = true;
+  give(t);
+  CHECK(failures<msg::Rejected>() == lines{"wrong_role retryable"});
+  check_all_idle();
+}
+
+TEST_CASE_METHOD(alone, "parts out of order end the job") {
+  msg::draft<msg::DecodeJob> d;
+  auto job = d->initJob();
+  job.initKey().setRequestLow(9);
+  job.getKey().setAttempt(1);
+  job.setReplyTo("requests/test");
+  job.initContent().setBytes(800'000);
+  job.setLeaseMs(3'000);
+  job.setDeadlineMs(3'000);
+  job.initTransferToken(16);
+  d->getSource().setSelf();
+  office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+  auto part = [&](std::uint32_t offset, unsigned bytes) {
+    msg::draft<msg::PromptPart> p{bytes + 256};
+    p->initKey().setRequestLow(9);
+    p->getKey().setAttempt(1);
+    p->setOffset(offset);
+    p->initBytes(bytes);
+    office->send({m.name, 0}, {"requests/test", 0}, *std::move(p).freeze());
+    run();
+  };
+  part(0, 200'000);
+  auto credits = take_envelopes<msg::PartCredit>(requester);
+  REQUIRE(credits.size() == 1);
+  CHECK(msg::view<msg::PartCredit>{credits[0].second}->getReceived() == 200'000);
+  part(300'000, 1'000);
+  CHECK(failures<msg::Rejected>() == lines{"content_malformed retryable"});
+  part(200'000, 1'000);
+  CHECK(take_envelopes<msg::PartCredit>(requester).empty());
+  check_all_idle();
+}
+
+TEST_CASE_METHOD(alone, "a stop ends all jobs as retryable, and then the worker") {
+  give();
+  work();
+  caf::anon_send(m.actor, workers::stop_worker{});
+  run();
+  CHECK(failures<msg::JobFailed>() == lines{"worker_stopping retryable"});
+  settle();
+  advance(1s);
+  CHECK(m.stopped);
+}
+
+TEST_CASE_METHOD(alone, "an audit is answered from the engine's books") {
+  give();
+  work();
+  msg::draft<msg::EngineCommand> d;
+  d->setAudit();
+  office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+  run();
+  m.host->step();
+  run();
+  auto audits = take_envelopes<msg::Audit>(requester);
+  REQUIRE(audits.size() == 1);
+  msg::view<msg::Audit> a{audits[0].second};
+  CHECK(a->getGeneration() == 3);
+  CHECK(a->getJobs() == 1);
+  CHECK(a->getReferenced() > 0);
+  CHECK(a->getLedgerTokens() == a->getEngineCells());
+  CHECK(a->getMismatches().size() == 0);
+}
+
+TEST_CASE_METHOD(alone, "a malformed message is dropped, and the worker goes on") {
+  // A DecodeJob whose body is another schema's: reading it fails or yields nothing of use.
+  msg::draft<msg::Ping> d;
+  d->setSequence(~0ULL);
+  d->setSeen(~0ULL);
+  auto e = *std::move(d).freeze();
+  office->send({m.name, 0}, {"requests/test", 0}, msg::envelope<msg::DecodeJob>{e.body});
+  office->send({m.name, 0}, {"requests/test", 0}, msg::envelope<msg::CancelJobs>{e.body});
+  run();
+  give();
+  work();
+  CHECK(m.host->routes() == 1);
+}
