@@ -13,8 +13,14 @@ void add_engine_command(CLI::App& app, int& exit_code) {
   command->add_option("--config", options->config_file, "Cluster file")->required();
   command->add_option("--name", options->name, "Directory name: role/pool/host.index")->required();
   command->add_option("--generation", options->generation, "Of this start")->required();
-  command->add_option("--node-port", options->node_port, "Where the node listens for its engines, on loopback")->required();
-  command->add_option("--secret-fd", options->secret_fd, "Descriptor from which the node's secret is read")->required();
+  command
+      ->add_option("--node-port", options->node_port,
+                   "Where the node listens for its engines, on loopback")
+      ->required();
+  command
+      ->add_option("--secret-fd", options->secret_fd,
+                   "Descriptor from which the node's secret is read")
+      ->required();
   command->add_option("--log-level", options->log_level, "What is logged: from here up")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))
       ->capture_default_str();

@@ -7,14 +7,16 @@
 
 namespace troupe::msg {
 
-/// A frozen message whose root is `Schema`. One CAF type for each schema, so that typed actors dispatch on what is said rather than on a blob.
-/// The name on BASP's wire is the literal C++ spelling: renaming a schema breaks peers.
+/// A frozen message whose root is `Schema`. One CAF type for each schema, so that typed actors
+/// dispatch on what is said rather than on a blob. The name on BASP's wire is the literal C++
+/// spelling: renaming a schema breaks peers.
 template <class Schema>
 struct envelope {
   frozen_message body;
 };
 
-/// Reads an envelope. Holds its own message reader and a reference to the body: cheap to make, not to be shared between threads or moved.
+/// Reads an envelope. Holds its own message reader and a reference to the body: cheap to make, not
+/// to be shared between threads or moved.
 ///
 ///     msg::view<msg::TokenBatch> batch{e};
 ///     for (auto stream : batch->getStreams()) ...
@@ -22,7 +24,9 @@ template <class Schema>
 class view {
  public:
   explicit view(const envelope<Schema>& e) : view(e.body) {}
-  explicit view(frozen_message body) : body_(std::move(body)), reader_(table(body_), options()), root_(reader_.template getRoot<Schema>()) {}
+  explicit view(frozen_message body)
+      : body_(std::move(body)), reader_(table(body_), options()),
+        root_(reader_.template getRoot<Schema>()) {}
   view(const view&) = delete;
   view& operator=(const view&) = delete;
 
@@ -36,7 +40,8 @@ class view {
   }
   static capnp::ReaderOptions options() {
     capnp::ReaderOptions o;
-    // Our own cap bounds what a message can hold; reading it a few times over is fine, an amplification bomb is not.
+    // Our own cap bounds what a message can hold; reading it a few times over is fine, an
+    // amplification bomb is not.
     o.traversalLimitInWords = 8 * message_bytes_max / sizeof(capnp::word);
     o.nestingLimit = 64;
     return o;
@@ -57,7 +62,8 @@ class draft {
  public:
   /// `bytes_hint`: the expected size; one segment, one write, when it is right.
   explicit draft(std::size_t bytes_hint = 1024)
-      : builder_(std::make_unique<capnp::MallocMessageBuilder>(static_cast<unsigned>(bytes_hint / sizeof(capnp::word) + 8))),
+      : builder_(std::make_unique<capnp::MallocMessageBuilder>(
+            static_cast<unsigned>(bytes_hint / sizeof(capnp::word) + 8))),
         root_(builder_->template initRoot<Schema>()) {}
 
   typename Schema::Builder* operator->() noexcept { return &root_; }
@@ -66,8 +72,7 @@ class draft {
   /// Errors: `message_too_large`.
   expected<envelope<Schema>> freeze() && {
     auto body = frozen_message::freeze(std::move(builder_));
-    if (!body)
-      return std::move(body).error();
+    if (!body) return std::move(body).error();
     return envelope<Schema>{*std::move(body)};
   }
 

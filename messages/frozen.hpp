@@ -12,17 +12,20 @@
 
 namespace troupe::msg {
 
-/// The most bytes that one message may have, header words included. BASP serialises all connections in one actor, so that a large message delays
-/// every heartbeat behind it; what is larger travels in parts (`PromptPart`) or over the KV transport.
+/// The most bytes that one message may have, header words included. BASP serialises all connections
+/// in one actor, so that a large message delays every heartbeat behind it; what is larger travels
+/// in parts (`PromptPart`) or over the KV transport.
 inline constexpr std::size_t message_bytes_max = 1024 * 1024;
 
-/// Segments of one message. Our own builders make one or two; more than this from a peer is refused.
+/// Segments of one message. Our own builders make one or two; more than this from a peer is
+/// refused.
 inline constexpr std::uint32_t message_segments_max = 64;
 
 /// An immutable Cap'n Proto message, shared by reference count.
 ///
-/// Copying costs a reference count, reading copies nothing; safe to read from many threads at once, since each reader makes its own
-/// `SegmentArrayMessageReader` (they share no traversal limiter). Never null after `freeze` or `load`; a default-constructed one is empty (size 0).
+/// Copying costs a reference count, reading copies nothing; safe to read from many threads at once,
+/// since each reader makes its own `SegmentArrayMessageReader` (they share no traversal limiter).
+/// Never null after `freeze` or `load`; a default-constructed one is empty (size 0).
 class frozen_message {
  public:
   using segment = kj::ArrayPtr<const capnp::word>;
@@ -32,11 +35,14 @@ class frozen_message {
   /// Takes over what `builder` holds. Errors: `message_too_large` above `message_bytes_max`.
   static expected<frozen_message> freeze(std::unique_ptr<capnp::MallocMessageBuilder> builder);
 
-  /// Takes over words that came from a wire, cut into segments of `segment_words` words each. Errors: `message_malformed`, `message_too_large`.
-  static expected<frozen_message> adopt(kj::Array<capnp::word> words, std::span<const std::uint32_t> segment_words);
+  /// Takes over words that came from a wire, cut into segments of `segment_words` words each.
+  /// Errors: `message_malformed`, `message_too_large`.
+  static expected<frozen_message> adopt(kj::Array<capnp::word> words,
+                                        std::span<const std::uint32_t> segment_words);
 
-  /// Copies a message in the standard stream framing (segment table, then segments), as `to_bytes` writes it.
-  /// The sizes in its table are checked before anything is allocated. Errors: as `adopt`.
+  /// Copies a message in the standard stream framing (segment table, then segments), as `to_bytes`
+  /// writes it. The sizes in its table are checked before anything is allocated. Errors: as
+  /// `adopt`.
   static expected<frozen_message> from_bytes(std::span<const std::byte> bytes);
 
   /// The standard stream framing of this message (one copy).
@@ -62,7 +68,8 @@ class frozen_message {
   std::shared_ptr<const body> body_;
 };
 
-/// Checks the segment sizes that a peer announced, before any allocation. Errors: `message_malformed`, `message_too_large`.
+/// Checks the segment sizes that a peer announced, before any allocation. Errors:
+/// `message_malformed`, `message_too_large`.
 expected<std::size_t> checked_total_words(std::span<const std::uint32_t> segment_words);
 
 }  // namespace troupe::msg

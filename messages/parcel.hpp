@@ -10,8 +10,9 @@
 
 namespace troupe::msg {
 
-/// An actor as others know it: a directory name (`decode/llama/h2.0`) and the generation of its current incarnation.
-/// Clients hold these, never handles: a restart changes the handle and the generation, not the name.
+/// An actor as others know it: a directory name (`decode/llama/h2.0`) and the generation of its
+/// current incarnation. Clients hold these, never handles: a restart changes the handle and the
+/// generation, not the name.
 struct address {
   std::string name;
   /// 0: whichever is current.

@@ -10,34 +10,34 @@
 #include "messages/route.capnp.h"
 #include "messages/transfer.capnp.h"
 
-/// Every schema that actors send as an envelope: X(Schema). The type-ID block and the parcel registry are made from this list; append only, since a type ID
-/// follows from the position.
-#define TROUPE_ENVELOPE_SCHEMAS(X) \
-  X(Hello)                         \
-  X(Welcome)                       \
-  X(Refused)                       \
-  X(Ping)                          \
-  X(Goodbye)                       \
-  X(DirectoryUpdate)               \
-  X(PrefillJob)                    \
-  X(DecodeJob)                     \
-  X(PromptPart)                    \
-  X(PartCredit)                    \
-  X(CancelJobs)                    \
-  X(RenewLeases)                   \
-  X(Accepted)                      \
-  X(Rejected)                      \
-  X(PrefillDone)                   \
-  X(JobFailed)                     \
-  X(TokenBatch)                    \
-  X(JobDone)                       \
-  X(RouteRequest)                  \
-  X(Route)                         \
-  X(RouteRefused)                  \
-  X(RouteRelease)                  \
-  X(WorkerReport)                  \
-  X(PrefixEvents)                  \
-  X(PrefixResync)                  \
-  X(EngineStatus)                  \
-  X(EngineCommand)                 \
+/// Every schema that actors send as an envelope: X(Schema). The type-ID block and the parcel
+/// registry are made from this list; append only, since a type ID follows from the position.
+#define TROUPE_ENVELOPE_SCHEMAS(X)                                                                 \
+  X(Hello)                                                                                         \
+  X(Welcome)                                                                                       \
+  X(Refused)                                                                                       \
+  X(Ping)                                                                                          \
+  X(Goodbye)                                                                                       \
+  X(DirectoryUpdate)                                                                               \
+  X(PrefillJob)                                                                                    \
+  X(DecodeJob)                                                                                     \
+  X(PromptPart)                                                                                    \
+  X(PartCredit)                                                                                    \
+  X(CancelJobs)                                                                                    \
+  X(RenewLeases)                                                                                   \
+  X(Accepted)                                                                                      \
+  X(Rejected)                                                                                      \
+  X(PrefillDone)                                                                                   \
+  X(JobFailed)                                                                                     \
+  X(TokenBatch)                                                                                    \
+  X(JobDone)                                                                                       \
+  X(RouteRequest)                                                                                  \
+  X(Route)                                                                                         \
+  X(RouteRefused)                                                                                  \
+  X(RouteRelease)                                                                                  \
+  X(WorkerReport)                                                                                  \
+  X(PrefixEvents)                                                                                  \
+  X(PrefixResync)                                                                                  \
+  X(EngineStatus)                                                                                  \
+  X(EngineCommand)                                                                                 \
   X(Audit)

@@ -1,6 +1,7 @@
 #pragma once
 
-// How CAF carries frozen messages, envelopes and parcels: `inspect` overloads and type IDs. No actor headers here.
+// How CAF carries frozen messages, envelopes and parcels: `inspect` overloads and type IDs. No
+// actor headers here.
 
 #include "messages/parcel.hpp"
 #include "messages/schemas.hpp"
@@ -18,10 +19,12 @@
 
 namespace troupe::msg {
 
-/// Writes count, sizes and segments straight from the message's memory: one copy, into BASP's buffer.
+/// Writes count, sizes and segments straight from the message's memory: one copy, into BASP's
+/// buffer.
 caf::error save(caf::serializer& sink, const frozen_message& x);
 
-/// Checks count and sizes before it allocates, then reads each segment into aligned words. Errors: `caf::sec::invalid_argument`, naming the reason.
+/// Checks count and sizes before it allocates, then reads each segment into aligned words. Errors:
+/// `caf::sec::invalid_argument`, naming the reason.
 caf::error load(caf::deserializer& source, frozen_message& x);
 
 /// For CAF's printing inspectors: type and size, never contents (prompts are private).
@@ -58,11 +61,12 @@ typename Inspector::result_type inspect(Inspector& f, parcel& x) {
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_messages, caf::first_custom_type_id)
 
-  CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::frozen_message))
-  CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::address))
-  CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::parcel))
-#define TROUPE_ADD(Schema) CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::envelope<troupe::msg::Schema>))
-  TROUPE_ENVELOPE_SCHEMAS(TROUPE_ADD)
+CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::frozen_message))
+CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::address))
+CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::parcel))
+#define TROUPE_ADD(Schema)                                                                         \
+  CAF_ADD_TYPE_ID(troupe_messages, (troupe::msg::envelope<troupe::msg::Schema>))
+TROUPE_ENVELOPE_SCHEMAS(TROUPE_ADD)
 #undef TROUPE_ADD
 
 CAF_END_TYPE_ID_BLOCK(troupe_messages)

@@ -16,7 +16,8 @@
 
 namespace troupe::request {
 
-// What a request holds, as objects whose destructors give it back. Whatever ends a request actor (done, client gone, deadline, error, kill), its state's destructor runs.
+// What a request holds, as objects whose destructors give it back. Whatever ends a request actor
+// (done, client gone, deadline, error, kill), its state's destructor runs.
 
 /// One attempt at one prompt of a request; msg::JobKey as a value.
 struct job_key {
@@ -24,7 +25,8 @@ struct job_key {
   std::uint16_t prompt = 0;
   std::uint32_t attempt = 0;
   friend bool operator<(const job_key& a, const job_key& b) {
-    return std::tie(a.id.high, a.id.low, a.prompt, a.attempt) < std::tie(b.id.high, b.id.low, b.prompt, b.attempt);
+    return std::tie(a.id.high, a.id.low, a.prompt, a.attempt) <
+           std::tie(b.id.high, b.id.low, b.prompt, b.attempt);
   }
   friend bool operator==(const job_key&, const job_key&) = default;
 };
@@ -32,7 +34,8 @@ struct job_key {
 void write(msg::JobKey::Builder out, const job_key& key);
 job_key read(msg::JobKey::Reader in);
 
-/// All jobs of a node that are open at workers, so that one message per worker renews their leases. Thread-safe.
+/// All jobs of a node that are open at workers, so that one message per worker renews their leases.
+/// Thread-safe.
 class job_book {
  public:
   using worker = std::pair<std::string, std::uint64_t>;  ///< name, generation
@@ -52,7 +55,8 @@ class job_book {
 /// A job at a worker. Destroying it while the job is open cancels it there.
 class held_job {
  public:
-  held_job(std::shared_ptr<link::post_office> office, std::shared_ptr<job_book> book, msg::address from, msg::address worker, job_key key);
+  held_job(std::shared_ptr<link::post_office> office, std::shared_ptr<job_book> book,
+           msg::address from, msg::address worker, job_key key);
   ~held_job();
   held_job(const held_job&) = delete;
   held_job& operator=(const held_job&) = delete;
@@ -73,7 +77,8 @@ class held_job {
 /// A routing lease. Destroying it gives it back to the shard.
 class held_route {
  public:
-  held_route(std::shared_ptr<link::post_office> office, msg::address from, msg::address router, std::uint64_t lease, std::string host);
+  held_route(std::shared_ptr<link::post_office> office, msg::address from, msg::address router,
+             std::uint64_t lease, std::string host);
   ~held_route();
   held_route(const held_route&) = delete;
   held_route& operator=(const held_route&) = delete;
@@ -86,13 +91,16 @@ class held_route {
   std::string host_;
 };
 
-/// A place among the node's open requests, and its share of the memory for prompts. Made by `admission::enter`.
+/// A place among the node's open requests, and its share of the memory for prompts. Made by
+/// `admission::enter`.
 class ticket;
 
-/// Counts open requests and held prompt bytes of a node. Thread-safe; must be owned by a shared_ptr.
+/// Counts open requests and held prompt bytes of a node. Thread-safe; must be owned by a
+/// shared_ptr.
 class admission : public std::enable_shared_from_this<admission> {
  public:
-  admission(std::uint32_t requests_max, std::uint64_t bytes_max) : requests_max_(requests_max), bytes_max_(bytes_max) {}
+  admission(std::uint32_t requests_max, std::uint64_t bytes_max)
+      : requests_max_(requests_max), bytes_max_(bytes_max) {}
   /// Errors: `too_many_requests`, `prompt_memory_full`, `shutting_down`.
   expected<std::unique_ptr<ticket>> enter(std::uint64_t bytes);
   /// Nobody enters any more.
@@ -111,7 +119,8 @@ class admission : public std::enable_shared_from_this<admission> {
 
 class ticket {
  public:
-  ticket(std::shared_ptr<admission> from, std::uint64_t bytes) : from_(std::move(from)), bytes_(bytes) {}
+  ticket(std::shared_ptr<admission> from, std::uint64_t bytes)
+      : from_(std::move(from)), bytes_(bytes) {}
   ~ticket() {
     from_->bytes_ -= bytes_;
     --from_->requests_;

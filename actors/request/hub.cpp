@@ -32,7 +32,9 @@ using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
 constexpr std::size_t keys_per_renewal_max = 8'192;
 
 struct id_hash {
-  std::size_t operator()(const request_id& id) const noexcept { return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL)); }
+  std::size_t operator()(const request_id& id) const noexcept {
+    return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL));
+  }
 };
 
 /// A message that cannot be read is one peer's fault; it must not end what all requests hang on.
@@ -57,8 +59,7 @@ struct hub_state {
 
   explicit hub_state(caf::event_based_actor* s) : self(s) {}
   ~hub_state() {
-    if (!context)
-      return;
+    if (!context) return;
     for (const auto& [id, request] : requests)
       caf::anon_send_exit(request, caf::exit_reason::user_shutdown);
     context->office->unbind(context->self.name, 0);
@@ -66,16 +67,14 @@ struct hub_state {
 
   void open(const open_request& x) {
     auto request = spawn_request(self, context, x.what, x.place);
-    if (!closing.empty())
-      self->send(request, shut_down{closing});
+    if (!closing.empty()) self->send(request, shut_down{closing});
     ids.emplace(request.address(), x.what->id);
     requests.emplace(x.what->id, std::move(request));
   }
 
   void closed(const caf::down_msg& down) {
     auto i = ids.find(down.source);
-    if (i == ids.end())
-      return;
+    if (i == ids.end()) return;
     requests.erase(i->second);
     ids.erase(i);
   }
@@ -89,7 +88,8 @@ struct hub_state {
 
   void routed(const msg::envelope<msg::Route>& e) {
     msg::view<msg::Route> in{e};
-    auto lease = std::make_shared<held_route>(context->office, context->self, context->router, in->getLease(), context->host);
+    auto lease = std::make_shared<held_route>(context->office, context->self, context->router,
+                                              in->getLease(), context->host);
     if (auto i = requests.find(request::read(in->getKey()).id); i != requests.end())
       self->send(i->second, route_given{e, std::move(lease)});
   }
@@ -112,8 +112,7 @@ struct hub_state {
         msg::draft<msg::RenewLeases> d{64 + count * 40};
         d->setLeaseMs(static_cast<std::uint32_t>(context->lease.count()));
         auto list = d->initKeys(static_cast<unsigned>(count));
-        for (std::size_t i = 0; i < count; ++i)
-          write(list[static_cast<unsigned>(i)], keys[at + i]);
+        for (std::size_t i = 0; i < count; ++i) write(list[static_cast<unsigned>(i)], keys[at + i]);
         if (auto e = std::move(d).freeze())
           context->office->send({worker.first, worker.second}, context->self, *std::move(e));
       }
@@ -123,7 +122,8 @@ struct hub_state {
 
   void changed(const directory::directory_changed& x) {
     for (const auto& e : x.what.removed)
-      gone(e.name, 0, x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
+      gone(e.name, 0,
+           x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
     for (const auto& e : x.what.added_or_changed) {
       if (may_work(e.state))
         gone(e.name, e.generation, "it was restarted");
@@ -143,12 +143,13 @@ struct hub_state {
   void end_all(const std::string& reason) {
     gate->close();
     closing = reason;
-    for (const auto& [id, request] : requests)
-      self->send(request, shut_down{reason});
+    for (const auto& [id, request] : requests) self->send(request, shut_down{reason});
   }
 };
 
-caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options, std::shared_ptr<const request_context> context, std::shared_ptr<admission> gate) {
+caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options,
+                       std::shared_ptr<const request_context> context,
+                       std::shared_ptr<admission> gate) {
   auto& s = self->state;
   s.options = std::move(options);
   s.gate = std::move(gate);
@@ -160,21 +161,41 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
   self->delayed_send(self, s.options.health.lease_renewal, renew_atom::value);
   return {
-      [self](const link::origin&, const msg::envelope<msg::TokenBatch>& e) { read_safely([&] { self->state.fan_out(e); }); },
+      [self](const link::origin&, const msg::envelope<msg::TokenBatch>& e) {
+        read_safely([&] { self->state.fan_out(e); });
+      },
       [self](const open_request& x) { self->state.open(x); },
       [self](const cancel_request& x) {
         if (auto i = self->state.requests.find(x.id); i != self->state.requests.end())
           self->send(i->second, x);
       },
-      [self](const link::origin&, const msg::envelope<msg::Route>& e) { read_safely([&] { self->state.routed(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::Accepted>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::Rejected>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::PrefillDone>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::JobDone>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) { read_safely([&] { self->state.pass(e); }); },
-      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) { self->state.context->board->put(e); },
+      [self](const link::origin&, const msg::envelope<msg::Route>& e) {
+        read_safely([&] { self->state.routed(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::Accepted>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::Rejected>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::PrefillDone>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::JobDone>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) {
+        read_safely([&] { self->state.pass(e); });
+      },
+      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
+        self->state.context->board->put(e);
+      },
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](const end_requests& x) { self->state.end_all(x.reason); },
@@ -183,13 +204,20 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
 
 const char* state_reason(const directory::entry& e) {
   switch (e.state) {
-    case msg::EntryState::READY: return "ready";
-    case msg::EntryState::STARTING: return "starting";
-    case msg::EntryState::LOADING: return "loading its model";
-    case msg::EntryState::DRAINING: return "draining";
-    case msg::EntryState::FAILED: return "failed";
-    case msg::EntryState::STOPPED: return "stopped";
-    case msg::EntryState::UNKNOWN: break;
+  case msg::EntryState::READY:
+    return "ready";
+  case msg::EntryState::STARTING:
+    return "starting";
+  case msg::EntryState::LOADING:
+    return "loading its model";
+  case msg::EntryState::DRAINING:
+    return "draining";
+  case msg::EntryState::FAILED:
+    return "failed";
+  case msg::EntryState::STOPPED:
+    return "stopped";
+  case msg::EntryState::UNKNOWN:
+    break;
   }
   return "unknown";
 }
@@ -197,28 +225,33 @@ const char* state_reason(const directory::entry& e) {
 /// The desk: what I/O threads may call.
 class hub_desk : public desk {
  public:
-  hub_desk(caf::actor hub, std::shared_ptr<admission> gate, std::shared_ptr<const request_context> context, std::shared_ptr<directory::directory_view> view, std::vector<std::string> models)
-      : hub_(std::move(hub)), gate_(std::move(gate)), context_(std::move(context)), view_(std::move(view)), models_(std::move(models)) {}
+  hub_desk(caf::actor hub, std::shared_ptr<admission> gate,
+           std::shared_ptr<const request_context> context,
+           std::shared_ptr<directory::directory_view> view, std::vector<std::string> models)
+      : hub_(std::move(hub)), gate_(std::move(gate)), context_(std::move(context)),
+        view_(std::move(view)), models_(std::move(models)) {}
 
   expected<void> submit(submission s) override {
     std::uint64_t bytes = 0;
-    for (const auto& p : s.prompts)
-      bytes += p->bytes();
+    for (const auto& p : s.prompts) bytes += p->bytes();
     auto place = gate_->enter(bytes);
-    if (!place)
-      return std::move(place).error();
-    caf::anon_send(hub_, open_request{std::make_shared<submission>(std::move(s)), std::shared_ptr<ticket>{*std::move(place)}});
+    if (!place) return std::move(place).error();
+    caf::anon_send(hub_, open_request{std::make_shared<submission>(std::move(s)),
+                                      std::shared_ptr<ticket>{*std::move(place)}});
     return ok;
   }
-  void cancel(request_id id, std::string reason) override { caf::anon_send(hub_, cancel_request{id, std::move(reason)}); }
-  std::string timeline_json(const std::string& external_id) override { return context_->timelines->get(external_id); }
+  void cancel(request_id id, std::string reason) override {
+    caf::anon_send(hub_, cancel_request{id, std::move(reason)});
+  }
+  std::string timeline_json(const std::string& external_id) override {
+    return context_->timelines->get(external_id);
+  }
   std::string workers_json() override { return context_->board->to_json(*view_->get()); }
 
   std::vector<model_state> models() override {
     auto all = view_->get();
     std::vector<model_state> result;
-    for (const auto& model : models_)
-      result.push_back(state_of(model, *all));
+    for (const auto& model : models_) result.push_back(state_of(model, *all));
     return result;
   }
 
@@ -227,20 +260,21 @@ class hub_desk : public desk {
     bool both = false, prefill = false, decode = false;
     std::string reasons;
     for (const auto& [name, e] : all) {
-      if (e.model != model)
-        continue;
+      if (e.model != model) continue;
       if (e.state == msg::EntryState::READY) {
         both = both || e.role == msg::Role::BOTH;
         prefill = prefill || e.role == msg::Role::PREFILL;
         decode = decode || e.role == msg::Role::DECODE;
       } else {
-        reasons += (reasons.empty() ? "" : "; ") + name + " is " + state_reason(e) + (e.detail.empty() ? "" : ": " + e.detail);
+        reasons += (reasons.empty() ? "" : "; ") + name + " is " + state_reason(e) +
+                   (e.detail.empty() ? "" : ": " + e.detail);
       }
     }
-    if (both || (prefill && decode))
-      return {model, true, ""};
+    if (both || (prefill && decode)) return {model, true, ""};
     if (reasons.empty())
-      reasons = prefill ? "no decode engine has reported yet" : decode ? "no prefill engine has reported yet" : "no engine has reported yet";
+      reasons = prefill  ? "no decode engine has reported yet"
+                : decode ? "no prefill engine has reported yet"
+                         : "no engine has reported yet";
     return {model, false, reasons};
   }
 
@@ -253,14 +287,13 @@ class hub_desk : public desk {
 
 }  // namespace
 
-std::string hub_name(const std::string& host) {
-  return "requests/" + host;
-}
+std::string hub_name(const std::string& host) { return "requests/" + host; }
 
 hub make_hub(caf::actor_system& system, hub_options options) {
   hub h;
   h.jobs = std::make_shared<job_book>();
-  h.gate = std::make_shared<admission>(options.limits.requests_max, options.limits.held_prompt_bytes_max);
+  h.gate = std::make_shared<admission>(options.limits.requests_max,
+                                       options.limits.held_prompt_bytes_max);
   auto context = std::make_shared<request_context>();
   context->host = options.host;
   context->self = {hub_name(options.host), 0};
@@ -274,7 +307,8 @@ hub make_hub(caf::actor_system& system, hub_options options) {
   auto view = options.view;
   auto models = options.models;
   h.actor = system.spawn(behavior, std::move(options), context, h.gate);
-  h.front = std::make_shared<hub_desk>(h.actor, h.gate, context, std::move(view), std::move(models));
+  h.front = std::make_shared<hub_desk>(h.actor, h.gate, context, std::move(view),
+                                       std::move(models));
   return h;
 }
 

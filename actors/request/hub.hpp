@@ -23,7 +23,8 @@ struct hub_options {
   caf::actor directory;
 };
 
-/// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway puts requests on.
+/// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway
+/// puts requests on.
 struct hub {
   caf::actor actor;
   std::shared_ptr<desk> front;
@@ -41,7 +42,8 @@ struct end_requests {
 /// `requests/<host>`.
 std::string hub_name(const std::string& host);
 
-/// Spawns one request actor per request, hands messages of workers to them by key, renews their leases at workers (one message per worker), and tells them when a worker is gone.
+/// Spawns one request actor per request, hands messages of workers to them by key, renews their
+/// leases at workers (one message per worker), and tells them when a worker is gone.
 hub make_hub(caf::actor_system& system, hub_options options);
 
 }  // namespace troupe::request

@@ -18,26 +18,27 @@ capnp::ReaderOptions trusted() {
 
 enum class long_content : bool { in_parts, inlined };
 
-void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const capnp::word> words, long_content how, const std::vector<std::uint64_t>& chain, const stream_ledger& done) {
+void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const capnp::word> words,
+               long_content how, const std::vector<std::uint64_t>& chain,
+               const stream_ledger& done) {
   write(out.initKey(), t.key);
   out.setReplyTo(t.reply_to);
   auto content = out.initContent();
   const auto bytes = words.asBytes();
   content.setBytes(static_cast<std::uint32_t>(bytes.size()));
-  if (bytes.size() <= part_bytes || how == long_content::inlined)
-    content.setInline(bytes);
+  if (bytes.size() <= part_bytes || how == long_content::inlined) content.setInline(bytes);
   auto blocks = out.initChain(static_cast<unsigned>(chain.size()));
-  for (std::size_t i = 0; i < chain.size(); ++i)
-    blocks.set(static_cast<unsigned>(i), chain[i]);
+  for (std::size_t i = 0; i < chain.size(); ++i) blocks.set(static_cast<unsigned>(i), chain[i]);
   out.setDeadlineMs(static_cast<std::uint32_t>(t.deadline.count()));
   out.setLeaseMs(static_cast<std::uint32_t>(t.lease.count()));
   out.setTransferToken(kj::arrayPtr(t.token.data(), t.token.size()));
-  if (done.anything())
-    done.write(out.initResume());
+  if (done.anything()) done.write(out.initResume());
 }
 
-std::size_t hint(kj::ArrayPtr<const capnp::word> words, const std::vector<std::uint64_t>& chain, const stream_ledger& done) {
-  return 1024 + std::min(words.asBytes().size(), part_bytes) + chain.size() * 8 + done.sampled() * 4;
+std::size_t hint(kj::ArrayPtr<const capnp::word> words, const std::vector<std::uint64_t>& chain,
+                 const stream_ledger& done) {
+  return 1024 + std::min(words.asBytes().size(), part_bytes) + chain.size() * 8 +
+         done.sampled() * 4;
 }
 
 }  // namespace
@@ -60,7 +61,9 @@ kj::Array<capnp::word> without_prompt(const prompt_content& content) {
   return capnp::messageToFlatArray(builder);
 }
 
-expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l, const job_key& key, const std::string& reply_to) {
+expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
+                                                              const job_key& key,
+                                                              const std::string& reply_to) {
   const auto& content = *s.prompts[l.prompt];
   msg::draft<msg::RouteRequest> d{512 + content.chain.size() * 8};
   write(d->initKey(), key);
@@ -80,7 +83,10 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
   return std::move(d).freeze();
 }
 
-expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, msg::Route::Reader route) {
+expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t,
+                                                          const prompt_content& content,
+                                                          const stream_ledger& done,
+                                                          msg::Route::Reader route) {
   msg::draft<msg::PrefillJob> d{hint(content.words, content.chain, done)};
   write_job(d->initJob(), t, content.words, long_content::in_parts, content.chain, done);
   d->setDecode(route.getDecode());
@@ -88,7 +94,11 @@ expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, co
   return std::move(d).freeze();
 }
 
-expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, bool self_prefill, msg::Route::Reader route) {
+expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t,
+                                                        const prompt_content& content,
+                                                        const stream_ledger& done,
+                                                        bool self_prefill,
+                                                        msg::Route::Reader route) {
   if (self_prefill) {
     msg::draft<msg::DecodeJob> d{hint(content.words, content.chain, done)};
     write_job(d->initJob(), t, content.words, long_content::in_parts, content.chain, done);
@@ -103,7 +113,9 @@ expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, cons
   return std::move(d).freeze();
 }
 
-expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key, const prompt_content& content, std::size_t offset) {
+expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key,
+                                                   const prompt_content& content,
+                                                   std::size_t offset) {
   const auto all = content.words.asPtr().asBytes();
   const auto size = std::min(part_bytes, all.size() - offset);
   msg::draft<msg::PromptPart> d{size + 256};
@@ -122,20 +134,28 @@ std::vector<std::uint8_t> one_time_token() {
 
 const char* name_of(msg::TransferPlan p) {
   switch (p) {
-    case msg::TransferPlan::LOCAL: return "local";
-    case msg::TransferPlan::FULL: return "full";
-    case msg::TransferPlan::FROM_POSITION: return "fromPosition";
-    case msg::TransferPlan::DECODE_PREFILLS: break;
+  case msg::TransferPlan::LOCAL:
+    return "local";
+  case msg::TransferPlan::FULL:
+    return "full";
+  case msg::TransferPlan::FROM_POSITION:
+    return "fromPosition";
+  case msg::TransferPlan::DECODE_PREFILLS:
+    break;
   }
   return "decodePrefills";
 }
 
 const char* name_of(msg::FinishReason r) {
   switch (r) {
-    case msg::FinishReason::STOP: return "stop";
-    case msg::FinishReason::LENGTH: return "length";
-    case msg::FinishReason::TOOL_CALLS: return "tool_calls";
-    case msg::FinishReason::NONE: break;
+  case msg::FinishReason::STOP:
+    return "stop";
+  case msg::FinishReason::LENGTH:
+    return "length";
+  case msg::FinishReason::TOOL_CALLS:
+    return "tool_calls";
+  case msg::FinishReason::NONE:
+    break;
   }
   return "";
 }

@@ -11,22 +11,24 @@
 
 namespace troupe::request {
 
-/// Token batches may overtake `Accepted`, by a shorter way or by a step's first token; so many wait for it. One more breaks the attempt.
+/// Token batches may overtake `Accepted`, by a shorter way or by a step's first token; so many wait
+/// for it. One more breaks the attempt.
 inline constexpr std::size_t early_slices_max = 256;
 
-/// One prompt of a request on its way: the attempt that is running now, what it holds, and what the client has of it.
+/// One prompt of a request on its way: the attempt that is running now, what it holds, and what the
+/// client has of it.
 struct leg {
   leg(std::uint16_t p, std::uint16_t choices) : prompt(p), ledger(choices) {}
 
   std::uint16_t prompt;
-  std::uint32_t attempt = 1;        ///< running, or about to
+  std::uint32_t attempt = 1;  ///< running, or about to
   stream_ledger ledger;
-  bool accepted = false;            ///< the client has been told
+  bool accepted = false;  ///< the client has been told
   bool finished = false;
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;
-  std::vector<std::string> exclude; ///< workers that failed this prompt
-  std::size_t record = 0;           ///< of the running attempt, in the timeline
+  std::vector<std::string> exclude;  ///< workers that failed this prompt
+  std::size_t record = 0;            ///< of the running attempt, in the timeline
 
   // What the running attempt holds; cleared as a whole.
   std::shared_ptr<held_route> route;
@@ -35,7 +37,7 @@ struct leg {
   /// Parts of a long prompt: sent so far, and acknowledged by the worker that renders it.
   std::size_t sent_bytes = 0;
   msg::address reader;
-  std::vector<batch_slice> early;   ///< came before the prompt was accepted
+  std::vector<batch_slice> early;  ///< came before the prompt was accepted
 
   void drop_attempt() {
     prefill.reset();
@@ -47,7 +49,9 @@ struct leg {
   }
   /// A job is open at an incarnation of this worker other than `alive`.
   bool uses(const std::string& worker, std::uint64_t alive) const {
-    auto at = [&](const std::unique_ptr<held_job>& j) { return j && j->open() && j->worker().name == worker && j->worker().generation != alive; };
+    auto at = [&](const std::unique_ptr<held_job>& j) {
+      return j && j->open() && j->worker().name == worker && j->worker().generation != alive;
+    };
     return at(prefill) || at(decode);
   }
 };
@@ -65,11 +69,22 @@ struct job_terms {
 /// The request without its prompt: what a decode worker needs when the prompt arrives with the KV.
 kj::Array<capnp::word> without_prompt(const prompt_content& content);
 
-expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l, const job_key& key, const std::string& reply_to);
-expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, msg::Route::Reader route);
+expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
+                                                              const job_key& key,
+                                                              const std::string& reply_to);
+expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t,
+                                                          const prompt_content& content,
+                                                          const stream_ledger& done,
+                                                          msg::Route::Reader route);
 /// `self_prefill`: the decode worker renders and computes the prompt itself.
-expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t, const prompt_content& content, const stream_ledger& done, bool self_prefill, msg::Route::Reader route);
-expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key, const prompt_content& content, std::size_t offset);
+expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t,
+                                                        const prompt_content& content,
+                                                        const stream_ledger& done,
+                                                        bool self_prefill,
+                                                        msg::Route::Reader route);
+expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key,
+                                                   const prompt_content& content,
+                                                   std::size_t offset);
 
 // -- words of the wire in terms of this folder -----------------------------------------
 

@@ -50,16 +50,14 @@ struct request_state {
       legs.emplace_back(static_cast<std::uint16_t>(i), what->choices);
     self->delayed_send(self, what->timeout, deadline_atom::value);
     for (auto& l : legs)
-      if (!over)
-        start_attempt(l);
+      if (!over) start_attempt(l);
     record();
   }
 
   job_key key_of(const leg& l) const { return {what->id, l.prompt, l.attempt}; }
   /// The fence: null for what belongs to another attempt, which has no effect.
   leg* find_attempt(const job_key& key) {
-    if (key.prompt >= legs.size())
-      return nullptr;
+    if (key.prompt >= legs.size()) return nullptr;
     auto& l = legs[key.prompt];
     return l.attempt == key.attempt ? &l : nullptr;
   }
@@ -74,8 +72,7 @@ struct request_state {
     account.attempts.push_back({});
     account.attempts.back().prompt = l.prompt;
     auto e = make_route_request(*what, l, key_of(l), context->self.name);
-    if (!e)
-      return fail({413, e.error().code, e.error().message, "", {}});
+    if (!e) return fail({413, e.error().code, e.error().message, "", {}});
     context->office->send(context->router, context->self, *std::move(e));
     self->delayed_send(self, route_timeout, route_late_atom::value, l.prompt, l.attempt);
   }
@@ -83,21 +80,24 @@ struct request_state {
   void route_late(std::uint16_t prompt, std::uint32_t attempt) {
     auto* l = find({what->id, prompt, attempt});
     if (l && !l->route)
-      repeat(*l, "", {503, "router_unavailable", "The router does not answer; try again.", "", std::chrono::milliseconds{1'000}}, route_retry_pause);
+      repeat(*l, "",
+             {503, "router_unavailable", "The router does not answer; try again.", "",
+              std::chrono::milliseconds{1'000}},
+             route_retry_pause);
   }
 
   /// Another attempt, unless there were enough.
-  void repeat(leg& l, const std::string& bad_worker, const failure& why, std::chrono::milliseconds pause = std::chrono::milliseconds{0}) {
+  void repeat(leg& l, const std::string& bad_worker, const failure& why,
+              std::chrono::milliseconds pause = std::chrono::milliseconds{0}) {
     record_of(l).error = why.code + ": " + why.message;
-    if (l.attempt >= attempts_max)
-      return fail(why);
-    if (!bad_worker.empty())
-      l.exclude.push_back(bad_worker);
-    spdlog::info("event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"", what->external_id, l.prompt, l.attempt, bad_worker, why.code, why.message);
+    if (l.attempt >= attempts_max) return fail(why);
+    if (!bad_worker.empty()) l.exclude.push_back(bad_worker);
+    spdlog::info(
+        "event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"",
+        what->external_id, l.prompt, l.attempt, bad_worker, why.code, why.message);
     l.drop_attempt();
     ++l.attempt;  // at once: what the old one still says in the pause is too late, too
-    if (pause.count() == 0)
-      return start_attempt(l);
+    if (pause.count() == 0) return start_attempt(l);
     self->delayed_send(self, pause, again_atom::value, l.prompt, l.attempt);
   }
 
@@ -107,8 +107,7 @@ struct request_state {
     msg::view<msg::Route> route{x.route};
     const auto key = request::read(route->getKey());
     auto* l = find(key);
-    if (!l || l->route)
-      return;  // a lease for an attempt that is over goes straight back
+    if (!l || l->route) return;  // a lease for an attempt that is over goes straight back
     l->route = x.lease;
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
@@ -118,63 +117,65 @@ struct request_state {
     const job_terms terms{key, context->self.name, left(), context->lease, one_time_token()};
     const bool apart = route->getPrefill().getName().size() > 0;
     auto decode = make_decode_job(terms, content, l->ledger, !apart, *route);
-    if (!decode)
-      return fail({413, decode.error().code, decode.error().message, "", {}});
+    if (!decode) return fail({413, decode.error().code, decode.error().message, "", {}});
     l->decode = hold(route->getDecode(), key);
     context->office->send(l->decode->worker(), context->self, *std::move(decode));
     l->reader = l->decode->worker();
     if (apart) {
       r.prefill_worker = route->getPrefill().getName().cStr();
       auto prefill = make_prefill_job(terms, content, l->ledger, *route);
-      if (!prefill)
-        return fail({413, prefill.error().code, prefill.error().message, "", {}});
+      if (!prefill) return fail({413, prefill.error().code, prefill.error().message, "", {}});
       l->prefill = hold(route->getPrefill(), key);
       context->office->send(l->prefill->worker(), context->self, *std::move(prefill));
       l->reader = l->prefill->worker();
     }
-    if (content.bytes() > part_bytes)
-      send_parts(*l, 0);
+    if (content.bytes() > part_bytes) send_parts(*l, 0);
     record();
     check_workers(*l);
   }
 
-  /// A route may be older than what this node knows. The jobs are in the book before this looks, so that a change is seen here or told by the hub.
+  /// A route may be older than what this node knows. The jobs are in the book before this looks, so
+  /// that a change is seen here or told by the hub.
   void check_workers(leg& l) {
     const auto all = context->view->get();
     for (const auto* job : {&l.decode, &l.prefill}) {
-      if (!*job)
-        continue;
+      if (!*job) continue;
       const auto& w = (*job)->worker();
       const auto i = all->find(w.name);
       if (i != all->end() && i->second.generation == w.generation && may_work(i->second.state))
         continue;
       const std::string worker = w.name;
-      return repeat(l, "", {503, "worker_unknown", worker + " was chosen, but it is not there (any more).", "", std::chrono::milliseconds{1'000}}, route_retry_pause);
+      return repeat(l, "",
+                    {503, "worker_unknown", worker + " was chosen, but it is not there (any more).",
+                     "", std::chrono::milliseconds{1'000}},
+                    route_retry_pause);
     }
   }
 
   std::unique_ptr<held_job> hold(msg::WorkerRef::Reader worker, const job_key& key) {
-    return std::make_unique<held_job>(context->office, context->jobs, context->self, msg::address{worker.getName().cStr(), worker.getGeneration()}, key);
+    return std::make_unique<held_job>(context->office, context->jobs, context->self,
+                                      msg::address{worker.getName().cStr(), worker.getGeneration()},
+                                      key);
   }
 
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
     auto* l = find(request::read(in->getKey()));
-    if (!l)
-      return;
+    if (!l) return;
     auto why = read(in->getFailure());
     // A stream that the client has begun to read waits for a worker; a new request is told at once.
     if (l->accepted && why.http_status == 503)
-      return repeat(*l, "", why, route_retry_pause * (1U << std::min<std::uint32_t>(l->attempt, 4)));
+      return repeat(*l, "", why,
+                    route_retry_pause * (1U << std::min<std::uint32_t>(l->attempt, 4)));
     fail(why);
   }
 
   void send_parts(leg& l, std::size_t received) {
     const auto& content = *what->prompts[l.prompt];
-    while (l.sent_bytes < content.bytes() && l.sent_bytes < received + parts_ahead_max * part_bytes) {
+    while (l.sent_bytes < content.bytes() &&
+           l.sent_bytes < received + parts_ahead_max * part_bytes) {
       auto part = make_part(key_of(l), content, l.sent_bytes);
-      if (!part)
-        return fail({413, part.error().code, part.error().message, "", {}});
+      if (!part) return fail({413, part.error().code, part.error().message, "", {}});
       l.sent_bytes = std::min(content.bytes(), l.sent_bytes + part_bytes);
       context->office->send(l.reader, context->self, *std::move(part));
     }
@@ -185,14 +186,14 @@ struct request_state {
   void accepted(const msg::envelope<msg::Accepted>& e) {
     msg::view<msg::Accepted> in{e};
     auto* l = find(request::read(in->getKey()));
-    if (!l)
-      return;
+    if (!l) return;
     if (l->accepted)
       return;  // the client knows; work that a failover repeats is nobody's cached token
     l->accepted = true;
     l->prompt_tokens = in->getPromptTokens();
     l->cached_tokens = in->getCachedTokens();
-    what->client->on_accepted(l->prompt, l->prompt_tokens, l->cached_tokens, in->getEchoText().cStr());
+    what->client->on_accepted(l->prompt, l->prompt_tokens, l->cached_tokens,
+                              in->getEchoText().cStr());
     for (const auto& x : std::exchange(l->early, {}))
       slice(x);  // those of an attempt that breaks on the way are dropped by the fence
   }
@@ -202,13 +203,11 @@ struct request_state {
   void job_ended_badly(const msg::envelope<Schema>& e) {
     msg::view<Schema> in{e};
     auto* l = find(request::read(in->getKey()));
-    if (!l)
-      return;
+    if (!l) return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
     const auto why = read(in->getFailure());
-    if (in->getFailure().getRetryable())
-      return repeat(*l, worker, why);
+    if (in->getFailure().getRetryable()) return repeat(*l, worker, why);
     record_of(*l).error = why.code + ": " + why.message;
     fail(why);
   }
@@ -216,12 +215,12 @@ struct request_state {
   void prefilled(const msg::envelope<msg::PrefillDone>& e) {
     msg::view<msg::PrefillDone> in{e};
     auto* l = find_attempt(request::read(in->getKey()));
-    if (!l)
-      return;
+    if (!l) return;
     close_job(*l, in->getWorker().cStr());
     auto& r = record_of(*l);
     fill(r, *in);
-    // `Accepted` came before the engine had looked; of a repetition nothing was saved for the client.
+    // `Accepted` came before the engine had looked; of a repetition nothing was saved for the
+    // client.
     if (!l->finished && l->attempt == 1)
       l->cached_tokens = std::max(l->cached_tokens, r.prefill_cached_tokens);
     record();
@@ -231,8 +230,7 @@ struct request_state {
   void job_done(const msg::envelope<msg::JobDone>& e) {
     msg::view<msg::JobDone> in{e};
     auto* l = find_attempt(request::read(in->getKey()));
-    if (!l)
-      return;
+    if (!l) return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
     // It comes after the worker's last batch. Early ones are here, and wait.
@@ -242,73 +240,76 @@ struct request_state {
 
   void close_job(leg& l, const std::string& worker) {
     for (auto* job : {&l.prefill, &l.decode})
-      if (*job && (*job)->worker().name == worker)
-        (*job)->done();
+      if (*job && (*job)->worker().name == worker) (*job)->done();
   }
 
   void slice(const batch_slice& x) {
     msg::view<msg::TokenBatch> batch{x.batch};
     auto delta = batch->getStreams()[x.index];
     auto* l = find(request::read(delta.getKey()));
-    if (!l || !l->decode || batch->getGeneration() != l->decode->worker().generation)
-      return;
+    if (!l || !l->decode || batch->getGeneration() != l->decode->worker().generation) return;
     if (!l->accepted) {
       if (l->early.size() >= early_slices_max)
-        return repeat(*l, l->decode->worker().name, {500, "not_accepted", "A worker sent tokens of a prompt that nobody had accepted.", "", {}});
+        return repeat(*l, l->decode->worker().name,
+                      {500,
+                       "not_accepted",
+                       "A worker sent tokens of a prompt that nobody had accepted.",
+                       "",
+                       {}});
       l->early.push_back(x);
       return;
     }
     switch (l->ledger.take(delta)) {
-      case stream_ledger::verdict::duplicate: return;
-      case stream_ledger::verdict::gap:
-        return repeat(*l, l->decode->worker().name, {500, "token_gap", "A worker skipped tokens.", "", {}});
-      case stream_ledger::verdict::fresh: break;
+    case stream_ledger::verdict::duplicate:
+      return;
+    case stream_ledger::verdict::gap:
+      return repeat(*l, l->decode->worker().name,
+                    {500, "token_gap", "A worker skipped tokens.", "", {}});
+    case stream_ledger::verdict::fresh:
+      break;
     }
-    if (account.ttft_ms < 0)
-      account.ttft_ms = elapsed_ms();
+    if (account.ttft_ms < 0) account.ttft_ms = elapsed_ms();
     what->client->on_delta(l->prompt, delta);
-    if (l->ledger.all_done())
-      finish(*l);
+    if (l->ledger.all_done()) finish(*l);
   }
 
   // -- ends ----------------------------------------------------------------------------
 
   void finish(leg& l) {
     // The worker's JobDone is on its way and would only find a closed book: nothing to cancel.
-    if (l.decode)
-      l.decode->done();
+    if (l.decode) l.decode->done();
     l.finished = true;
     l.route.reset();
-    if (!std::all_of(legs.begin(), legs.end(), [](const auto& x) { return x.finished; }))
-      return;
+    if (!std::all_of(legs.begin(), legs.end(), [](const auto& x) { return x.finished; })) return;
     end("done", name_of(legs.front().ledger.finish()));
-    what->client->on_finished({account.prompt_tokens, account.cached_tokens, account.completion_tokens});
+    what->client->on_finished(
+        {account.prompt_tokens, account.cached_tokens, account.completion_tokens});
     let_go();
     // Prefill's account travels by another way and may be later than a short answer.
     self->delayed_send(self, last_account_wait, leave_atom::value);
     leave_when_told();
   }
   void leave_when_told() {
-    if (over && std::none_of(legs.begin(), legs.end(), [](const auto& x) { return x.prefill && x.prefill->open(); }))
+    if (over && std::none_of(legs.begin(), legs.end(),
+                             [](const auto& x) { return x.prefill && x.prefill->open(); }))
       self->quit();
   }
 
   void fail(const failure& why) {
-    if (over)
-      return;
+    if (over) return;
     tell_failure(why);
     self->quit();
   }
   void tell_failure(const failure& why) {
     end("failed", why.code);
-    spdlog::info("event=request_failed request={} model={} status={} code={} reason=\"{}\"", what->external_id, what->model, why.http_status, why.code, why.message);
+    spdlog::info("event=request_failed request={} model={} status={} code={} reason=\"{}\"",
+                 what->external_id, what->model, why.http_status, why.code, why.message);
     what->client->on_failed(why);
   }
 
   /// The client went away: nobody to be told.
   void cancel(const std::string& reason) {
-    if (over)
-      return;
+    if (over) return;
     end("cancelled", "cancelled");
     spdlog::info("event=request_cancelled request={} reason=\"{}\"", what->external_id, reason);
     self->quit();
@@ -329,21 +330,25 @@ struct request_state {
 
   void lost(const worker_gone& x) {
     for (auto& l : legs) {
-      if (l.finished || over || !l.uses(x.name, x.alive))
-        continue;
+      if (l.finished || over || !l.uses(x.name, x.alive)) continue;
       close_job(l, x.name);  // there is nobody left to cancel at
-      repeat(l, x.name, {503, "worker_lost", x.name + " is gone: " + x.reason, "", std::chrono::milliseconds{1'000}});
+      repeat(l, x.name,
+             {503, "worker_lost", x.name + " is gone: " + x.reason, "",
+              std::chrono::milliseconds{1'000}});
     }
   }
 
   std::chrono::milliseconds left() const {
-    return std::max(std::chrono::milliseconds{1}, std::chrono::duration_cast<std::chrono::milliseconds>(deadline - self->clock().now()));
+    return std::max(
+        std::chrono::milliseconds{1},
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - self->clock().now()));
   }
-  double elapsed_ms() const { return std::chrono::duration<double, std::milli>(self->clock().now() - begun).count(); }
+  double elapsed_ms() const {
+    return std::chrono::duration<double, std::milli>(self->clock().now() - begun).count();
+  }
 
   void record() {
-    if (!over)
-      account.total_ms = elapsed_ms();
+    if (!over) account.total_ms = elapsed_ms();
     account.prompt_tokens = account.cached_tokens = account.completion_tokens = 0;
     for (const auto& l : legs) {
       account.prompt_tokens += l.prompt_tokens;
@@ -354,7 +359,9 @@ struct request_state {
   }
 };
 
-caf::behavior behavior(caf::stateful_actor<request_state>* self, std::shared_ptr<const request_context> context, std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
+caf::behavior behavior(caf::stateful_actor<request_state>* self,
+                       std::shared_ptr<const request_context> context,
+                       std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
   auto& s = self->state;
   s.context = std::move(context);
   s.what = std::move(what);
@@ -377,25 +384,37 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, std::shared_ptr
           self->state.send_parts(*l, in->getReceived());
       },
       [self](const worker_gone& x) { self->state.lost(x); },
-      [self](route_late_atom, std::uint16_t prompt, std::uint32_t attempt) { self->state.route_late(prompt, attempt); },
+      [self](route_late_atom, std::uint16_t prompt, std::uint32_t attempt) {
+        self->state.route_late(prompt, attempt);
+      },
       [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))
           self->state.start_attempt(*l);
       },
       [self](deadline_atom) {
         const auto limit = self->state.what->timeout.count();
-        self->state.fail({504, "deadline_exceeded", "The request did not end within its limit of " + std::to_string(limit) + " ms.", "", {}});
+        self->state.fail(
+            {504,
+             "deadline_exceeded",
+             "The request did not end within its limit of " + std::to_string(limit) + " ms.",
+             "",
+             {}});
       },
       [self](const cancel_request& x) { self->state.cancel(x.reason); },
       [self](leave_atom) { self->quit(); },
-      [self](const shut_down& x) { self->state.fail({503, "shutting_down", x.reason, "", std::chrono::milliseconds{1'000}}); },
+      [self](const shut_down& x) {
+        self->state.fail({503, "shutting_down", x.reason, "", std::chrono::milliseconds{1'000}});
+      },
   };
 }
 
 }  // namespace
 
-caf::actor spawn_request(caf::event_based_actor* hub, std::shared_ptr<const request_context> context, std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
-  return hub->spawn<caf::monitored>(behavior, std::move(context), std::move(what), std::move(place));
+caf::actor spawn_request(caf::event_based_actor* hub,
+                         std::shared_ptr<const request_context> context,
+                         std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
+  return hub->spawn<caf::monitored>(behavior, std::move(context), std::move(what),
+                                    std::move(place));
 }
 
 }  // namespace troupe::request

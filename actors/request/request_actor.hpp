@@ -32,7 +32,7 @@ inline constexpr std::size_t parts_ahead_max = 2;
 /// What all request actors of a node share.
 struct request_context {
   std::string host;
-  msg::address self;                          ///< `requests/<host>`
+  msg::address self;  ///< `requests/<host>`
   msg::address router;
   std::chrono::milliseconds lease{3'000};
   std::shared_ptr<link::post_office> office;
@@ -49,12 +49,14 @@ struct batch_slice {
   msg::envelope<msg::TokenBatch> batch;
   std::uint32_t index = 0;
 };
-/// A route and its lease, which goes back when nobody takes it: the request may have ended, with this in its mailbox.
+/// A route and its lease, which goes back when nobody takes it: the request may have ended, with
+/// this in its mailbox.
 struct route_given {
   msg::envelope<msg::Route> route;
   std::shared_ptr<held_route> lease;
 };
-/// A worker is gone (its process ended, its host is lost, or a newer generation has taken its name).
+/// A worker is gone (its process ended, its host is lost, or a newer generation has taken its
+/// name).
 struct worker_gone {
   std::string name;
   std::uint64_t alive = 0;  ///< the incarnation that has its name now; 0: none
@@ -73,9 +75,11 @@ struct shut_down {
   std::string reason;
 };
 
-/// Runs one request from routing to its end. Everything that it holds is released by its state's destructor, whatever ends it.
-/// A child of the hub, monitored by it.
-caf::actor spawn_request(caf::event_based_actor* hub, std::shared_ptr<const request_context> context, std::shared_ptr<submission> what, std::shared_ptr<ticket> place);
+/// Runs one request from routing to its end. Everything that it holds is released by its state's
+/// destructor, whatever ends it. A child of the hub, monitored by it.
+caf::actor spawn_request(caf::event_based_actor* hub,
+                         std::shared_ptr<const request_context> context,
+                         std::shared_ptr<submission> what, std::shared_ptr<ticket> place);
 
 }  // namespace troupe::request
 

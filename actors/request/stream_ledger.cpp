@@ -5,38 +5,40 @@
 namespace troupe::request {
 
 stream_ledger::verdict stream_ledger::take(msg::StreamDelta::Reader delta) {
-  if (delta.getChoice() >= choices_.size())
-    return verdict::gap;
+  if (delta.getChoice() >= choices_.size()) return verdict::gap;
   auto& c = choices_[delta.getChoice()];
-  if (c.why != msg::FinishReason::NONE)
-    return verdict::duplicate;
+  if (c.why != msg::FinishReason::NONE) return verdict::duplicate;
   const auto ids = delta.getIds();
   const auto have = c.ids.size();
-  if (delta.getFirstIndex() > have)
-    return verdict::gap;
+  if (delta.getFirstIndex() > have) return verdict::gap;
   if (delta.getFirstIndex() < have) {
-    // A worker that repeats must repeat whole deltas: half of one would mean that its text cannot be cut. An end that is not known yet is no repetition.
-    return delta.getFirstIndex() + ids.size() <= have && delta.getFinish() == msg::FinishReason::NONE ? verdict::duplicate : verdict::gap;
+    // A worker that repeats must repeat whole deltas: half of one would mean that its text cannot
+    // be cut. An end that is not known yet is no repetition.
+    return delta.getFirstIndex() + ids.size() <= have &&
+                   delta.getFinish() == msg::FinishReason::NONE
+               ? verdict::duplicate
+               : verdict::gap;
   }
-  for (auto id : ids)
-    c.ids.push_back(id);
+  for (auto id : ids) c.ids.push_back(id);
   c.emitted_bytes = delta.getEmittedBytes();
   c.why = delta.getFinish();
   return verdict::fresh;
 }
 
 bool stream_ledger::all_done() const {
-  return std::all_of(choices_.begin(), choices_.end(), [](const auto& c) { return c.why != msg::FinishReason::NONE; });
+  return std::all_of(choices_.begin(), choices_.end(),
+                     [](const auto& c) { return c.why != msg::FinishReason::NONE; });
 }
 
 bool stream_ledger::anything() const {
-  return std::any_of(choices_.begin(), choices_.end(), [](const auto& c) { return !c.ids.empty() || c.why != msg::FinishReason::NONE; });
+  return std::any_of(choices_.begin(), choices_.end(), [](const auto& c) {
+    return !c.ids.empty() || c.why != msg::FinishReason::NONE;
+  });
 }
 
 std::uint32_t stream_ledger::sampled() const {
   std::size_t sum = 0;
-  for (const auto& c : choices_)
-    sum += c.ids.size();
+  for (const auto& c : choices_) sum += c.ids.size();
   return static_cast<std::uint32_t>(sum);
 }
 

@@ -9,7 +9,8 @@
 
 namespace troupe::request {
 
-/// What has been given to the client of one prompt's choices: the memory that lets another worker go on, and the guard against repeated and missing tokens. Pure.
+/// What has been given to the client of one prompt's choices: the memory that lets another worker
+/// go on, and the guard against repeated and missing tokens. Pure.
 class stream_ledger {
  public:
   enum class verdict : std::uint8_t {

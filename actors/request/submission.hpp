@@ -24,7 +24,8 @@ struct request_id {
   friend auto operator<=>(const request_id&, const request_id&) = default;
 };
 
-/// One prompt of a request: a flat `msg::Completion`, kept for failover and sent in parts when it is large. Immutable, shared.
+/// One prompt of a request: a flat `msg::Completion`, kept for failover and sent in parts when it
+/// is large. Immutable, shared.
 struct prompt_content {
   kj::Array<capnp::word> words;
   std::vector<std::uint64_t> chain;  ///< byte-block chain of the canonical prompt
@@ -46,29 +47,33 @@ struct failure {
   std::chrono::milliseconds retry_after{0};  ///< 0: none
 };
 
-/// The client as a request actor sees it: the seam behind which HTTP lies. Called by one actor at a time, never after `on_finished` or `on_failed`.
-/// Implementations must not block: they put bytes into a bounded outbox and wake the I/O thread. When that outbox is full for too long they call `desk::cancel`.
+/// The client as a request actor sees it: the seam behind which HTTP lies. Called by one actor at a
+/// time, never after `on_finished` or `on_failed`. Implementations must not block: they put bytes
+/// into a bounded outbox and wake the I/O thread. When that outbox is full for too long they call
+/// `desk::cancel`.
 class client_sink {
  public:
   virtual ~client_sink() = default;
   /// Once for each prompt, before any delta of it. An HTTP status is sent only from here on.
-  virtual void on_accepted(std::uint16_t prompt, std::uint32_t prompt_tokens, std::uint32_t cached_tokens, const std::string& echo_text) = 0;
+  virtual void on_accepted(std::uint16_t prompt, std::uint32_t prompt_tokens,
+                           std::uint32_t cached_tokens, const std::string& echo_text) = 0;
   virtual void on_delta(std::uint16_t prompt, msg::StreamDelta::Reader delta) = 0;
   /// Every choice of every prompt has its finish reason.
   virtual void on_finished(const totals& sum) = 0;
-  /// Before the first `on_accepted`: a plain HTTP error. After: an explicit error event in the stream.
+  /// Before the first `on_accepted`: a plain HTTP error. After: an explicit error event in the
+  /// stream.
   virtual void on_failed(const failure& why) = 0;
 };
 
 struct submission {
   request_id id;
-  std::string external_id;             ///< X-Request-Id
+  std::string external_id;  ///< X-Request-Id
   std::string model;
   std::vector<std::shared_ptr<const prompt_content>> prompts;
-  std::uint16_t choices = 1;           ///< of each prompt
+  std::uint16_t choices = 1;  ///< of each prompt
   std::uint32_t max_tokens = 0;
   std::chrono::milliseconds timeout{0};
-  std::string session;                 ///< sticky key, or empty
+  std::string session;  ///< sticky key, or empty
   std::shared_ptr<client_sink> client;
 };
 
@@ -85,7 +90,11 @@ class desk {
   /// What the workers last said of themselves, as JSON.
   virtual std::string workers_json() { return R"({"workers":[]})"; }
   /// Models with at least one ready route, and why the others have none.
-  struct model_state { std::string name; bool ready = false; std::string reason; };
+  struct model_state {
+    std::string name;
+    bool ready = false;
+    std::string reason;
+  };
   virtual std::vector<model_state> models() = 0;
 };
 

@@ -26,8 +26,7 @@ void put(writer& w, const attempt_record& a) {
   w.StartObject();
   count(w, "prompt", a.prompt);
   text(w, "plan", a.plan);
-  if (!a.route_reason.empty())
-    text(w, "route", a.route_reason);
+  if (!a.route_reason.empty()) text(w, "route", a.route_reason);
   if (!a.prefill_worker.empty()) {
     w.Key("prefill");
     w.StartObject();
@@ -57,8 +56,7 @@ void put(writer& w, const attempt_record& a) {
     text(w, "worker", a.decode_worker);
     w.EndObject();
   }
-  if (!a.error.empty())
-    text(w, "error", a.error);
+  if (!a.error.empty()) text(w, "error", a.error);
   w.EndObject();
 }
 
@@ -74,20 +72,17 @@ std::string to_json(const timeline& t) {
   text(w, "status", t.status);
   w.Key("attempts");
   w.StartArray();
-  for (const auto& a : t.attempts)
-    put(w, a);
+  for (const auto& a : t.attempts) put(w, a);
   w.EndArray();
   count(w, "prompt_tokens", t.prompt_tokens);
   count(w, "cached_tokens", t.cached_tokens);
   count(w, "completion_tokens", t.completion_tokens);
-  if (t.ttft_ms >= 0)
-    number(w, "ttft_ms", t.ttft_ms);
+  if (t.ttft_ms >= 0) number(w, "ttft_ms", t.ttft_ms);
   number(w, "total_ms", t.total_ms);
   const auto decoding_ms = t.total_ms - t.ttft_ms;
   if (t.ttft_ms >= 0 && t.completion_tokens > 1 && decoding_ms > 0)
     number(w, "tokens_per_second", (t.completion_tokens - 1) * 1000.0 / decoding_ms);
-  if (!t.finish.empty())
-    text(w, "finish", t.finish);
+  if (!t.finish.empty()) text(w, "finish", t.finish);
   w.EndObject();
   return {buffer.GetString(), buffer.GetSize()};
 }
@@ -95,8 +90,7 @@ std::string to_json(const timeline& t) {
 void timeline_store::put(const timeline& t) {
   auto json = to_json(t);
   std::lock_guard lock{mutex_};
-  if (by_id_.insert_or_assign(t.id, std::move(json)).second)
-    order_.push_back(t.id);
+  if (by_id_.insert_or_assign(t.id, std::move(json)).second) order_.push_back(t.id);
   while (order_.size() > timelines_max) {
     by_id_.erase(order_.front());
     order_.pop_front();

@@ -11,10 +11,14 @@ using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 const char* name_of(msg::Role r) {
   switch (r) {
-    case msg::Role::PREFILL: return "prefill";
-    case msg::Role::DECODE: return "decode";
-    case msg::Role::BOTH: return "both";
-    default: return nullptr;
+  case msg::Role::PREFILL:
+    return "prefill";
+  case msg::Role::DECODE:
+    return "decode";
+  case msg::Role::BOTH:
+    return "both";
+  default:
+    return nullptr;
   }
 }
 
@@ -58,8 +62,7 @@ std::string worker_board::to_json(const directory::snapshot& all) const {
   std::lock_guard lock{mutex_};
   for (const auto& [name, e] : all) {
     const auto* role = name_of(e.role);
-    if (!role)
-      continue;
+    if (!role) continue;
     w.StartObject();
     text(w, "name", name);
     text(w, "role", role);
@@ -68,8 +71,7 @@ std::string worker_board::to_json(const directory::snapshot& all) const {
     count(w, "generation", e.generation);
     w.Key("ready");
     w.Bool(e.state == msg::EntryState::READY);
-    if (!e.detail.empty())
-      text(w, "detail", e.detail);
+    if (!e.detail.empty()) text(w, "detail", e.detail);
     count(w, "kv_bytes_per_token", e.kv_bytes_per_token);
     bool idle = false;
     if (auto i = reports_.find(name); i != reports_.end()) {

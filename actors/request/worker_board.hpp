@@ -10,11 +10,13 @@
 
 namespace troupe::request {
 
-/// The last report of each worker, passed on by the router, for people and measurements. Thread-safe.
+/// The last report of each worker, passed on by the router, for people and measurements.
+/// Thread-safe.
 class worker_board {
  public:
   void put(const msg::envelope<msg::WorkerReport>& report);
-  /// {"workers":[{"name","role","state",...}]}: every worker of the directory; one that has not reported yet has no figures and is not idle.
+  /// {"workers":[{"name","role","state",...}]}: every worker of the directory; one that has not
+  /// reported yet has no figures and is not idle.
   std::string to_json(const directory::snapshot& all) const;
 
  private:

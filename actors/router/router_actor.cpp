@@ -14,12 +14,10 @@ route_query read(msg::RouteRequest::Reader in) {
   route_query q;
   q.model = in.getModel().cStr();
   q.prompt_bytes = in.getPromptBytes();
-  for (auto h : in.getChain())
-    q.chain.push_back(h);
+  for (auto h : in.getChain()) q.chain.push_back(h);
   q.max_tokens = in.getMaxTokens();
   q.choices = in.getChoices();
-  for (auto name : in.getExclude())
-    q.exclude.emplace_back(name.cStr());
+  for (auto name : in.getExclude()) q.exclude.emplace_back(name.cStr());
   q.resumed_tokens = in.getResumedTokens();
   return q;
 }
@@ -34,17 +32,22 @@ void write(msg::WorkerRef::Builder out, const directory::entry& e, bool same_hos
 
 msg::TransferPlan wire_plan(plan p) {
   switch (p) {
-    case plan::local: return msg::TransferPlan::LOCAL;
-    case plan::full: return msg::TransferPlan::FULL;
-    case plan::from_position: return msg::TransferPlan::FROM_POSITION;
-    case plan::decode_prefills: break;
+  case plan::local:
+    return msg::TransferPlan::LOCAL;
+  case plan::full:
+    return msg::TransferPlan::FULL;
+  case plan::from_position:
+    return msg::TransferPlan::FROM_POSITION;
+  case plan::decode_prefills:
+    break;
   }
   return msg::TransferPlan::DECODE_PREFILLS;
 }
 
 worker_report read(msg::WorkerReport::Reader r) {
-  return {r.getRunning(),      r.getQueued(),        r.getQueuedTokens(),   r.getKvUsedTokens(),  r.getKvCachedTokens(),
-          r.getKvTotalTokens(), r.getPrefilledTokens(), r.getSampledTokens(), r.getBytesPerToken(), r.getIdle()};
+  return {r.getRunning(),        r.getQueued(),        r.getQueuedTokens(),    r.getKvUsedTokens(),
+          r.getKvCachedTokens(), r.getKvTotalTokens(), r.getPrefilledTokens(), r.getSampledTokens(),
+          r.getBytesPerToken(),  r.getIdle()};
 }
 
 std::uint64_t random_lease() {
@@ -71,8 +74,7 @@ struct router_state {
 
   explicit router_state(caf::event_based_actor* s) : self(s) {}
   ~router_state() {
-    if (options.office)
-      options.office->unbind(router_name, 0);
+    if (options.office) options.office->unbind(router_name, 0);
   }
 
   void route(const link::origin& from, const msg::envelope<msg::RouteRequest>& e) {
@@ -88,8 +90,7 @@ struct router_state {
       d->setKey(in->getKey());
       d->setPlan(wire_plan(c->how));
       const bool same_host = c->prefill.host == c->decode.host;
-      if (!c->prefill.name.empty())
-        write(d->initPrefill(), c->prefill, same_host);
+      if (!c->prefill.name.empty()) write(d->initPrefill(), c->prefill, same_host);
       write(d->initDecode(), c->decode, same_host);
       d->setLease(c->lease);
       d->setKeepFrom(c->keep_from);
@@ -119,18 +120,16 @@ struct router_state {
   void find_hubs(const directory::snapshot& all) {
     hubs.clear();
     for (const auto& [entry_name, e] : all)
-      if (e.role == msg::Role::REQUESTS)
-        hubs.push_back(entry_name);
+      if (e.role == msg::Role::REQUESTS) hubs.push_back(entry_name);
   }
 
   void prefixes(const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) {
     msg::view<msg::PrefixEvents> in{e};
     std::vector<std::uint64_t> added, dropped;
-    for (auto h : in->getAdded())
-      added.push_back(h);
-    for (auto h : in->getDropped())
-      dropped.push_back(h);
-    if (policy->prefixes(in->getWorker().cStr(), in->getGeneration(), in->getSequence(), in->getReset(), added, dropped))
+    for (auto h : in->getAdded()) added.push_back(h);
+    for (auto h : in->getDropped()) dropped.push_back(h);
+    if (policy->prefixes(in->getWorker().cStr(), in->getGeneration(), in->getSequence(),
+                         in->getReset(), added, dropped))
       return;
     msg::draft<msg::PrefixResync> d;
     d->setWorker(in->getWorker());
@@ -142,7 +141,9 @@ struct router_state {
 caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options options) {
   auto& s = self->state;
   s.options = std::move(options);
-  s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models, s.options.first_lease == 0 ? random_lease() : s.options.first_lease);
+  s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models,
+                                             s.options.first_lease == 0 ? random_lease()
+                                                                        : s.options.first_lease);
   s.options.office->bind(router_name, 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
@@ -151,15 +152,15 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
       [self](const directory::directory_changed& x) {
         self->state.policy->update(x.what);
         self->state.find_hubs(*x.all);
-        if (!x.lost_host.empty())
-          self->state.policy->lose_host(x.lost_host);
+        if (!x.lost_host.empty()) self->state.policy->lose_host(x.lost_host);
       },
-      [self](const link::origin& from, const msg::envelope<msg::RouteRequest>& e) { read_safely([&] { self->state.route(from, e); }); },
+      [self](const link::origin& from, const msg::envelope<msg::RouteRequest>& e) {
+        read_safely([&] { self->state.route(from, e); });
+      },
       [self](const link::origin&, const msg::envelope<msg::RouteRelease>& e) {
         read_safely([&] {
           msg::view<msg::RouteRelease> in{e};
-          for (auto lease : in->getLeases())
-            self->state.policy->release(lease);
+          for (auto lease : in->getLeases()) self->state.policy->release(lease);
         });
       },
       [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
@@ -170,7 +171,9 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
         for (const auto& hub : self->state.hubs)
           self->state.options.office->send({hub, 0}, {router_name, 0}, e);
       },
-      [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) { read_safely([&] { self->state.prefixes(from, e); }); },
+      [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) {
+        read_safely([&] { self->state.prefixes(from, e); });
+      },
   };
 }
 

@@ -22,7 +22,8 @@ struct router_options {
   std::vector<std::string> models;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
-  std::uint64_t first_lease = 0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
+  std::uint64_t first_lease =
+      0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
 };
 
 /// `router/0`: one shard, for now.

@@ -15,13 +15,20 @@ bool is_worker(const directory::entry& e) {
 
 const char* name_of(msg::EntryState s) {
   switch (s) {
-    case msg::EntryState::STARTING: return "starting";
-    case msg::EntryState::LOADING: return "loading its model";
-    case msg::EntryState::READY: return "ready";
-    case msg::EntryState::DRAINING: return "draining";
-    case msg::EntryState::FAILED: return "failed";
-    case msg::EntryState::STOPPED: return "stopped";
-    case msg::EntryState::UNKNOWN: break;
+  case msg::EntryState::STARTING:
+    return "starting";
+  case msg::EntryState::LOADING:
+    return "loading its model";
+  case msg::EntryState::READY:
+    return "ready";
+  case msg::EntryState::DRAINING:
+    return "draining";
+  case msg::EntryState::FAILED:
+    return "failed";
+  case msg::EntryState::STOPPED:
+    return "stopped";
+  case msg::EntryState::UNKNOWN:
+    break;
   }
   return "unknown";
 }
@@ -32,22 +39,23 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-router_policy::router_policy(router_limits limits, std::map<std::string, topology::place> places, std::vector<std::string> models, std::uint64_t first_lease)
-    : limits_(limits), places_(std::move(places)), models_(std::move(models)), next_lease_(first_lease) {}
+router_policy::router_policy(router_limits limits, std::map<std::string, topology::place> places,
+                             std::vector<std::string> models, std::uint64_t first_lease)
+    : limits_(limits), places_(std::move(places)), models_(std::move(models)),
+      next_lease_(first_lease) {}
 
 void router_policy::update(const directory::change& c) {
-  for (const auto& e : c.removed)
-    workers_.erase(e.name);
+  for (const auto& e : c.removed) workers_.erase(e.name);
   for (const auto& e : c.added_or_changed) {
-    if (!is_worker(e))
-      continue;
+    if (!is_worker(e)) continue;
     auto [i, fresh] = workers_.try_emplace(e.name);
     auto& w = i->second;
     if (!fresh && w.entry.generation == e.generation) {
       w.entry = e;
       continue;
     }
-    // A new incarnation holds nothing of the old one. One that was only out of sight, behind a lost link, still has what was leased to it.
+    // A new incarnation holds nothing of the old one. One that was only out of sight, behind a lost
+    // link, still has what was leased to it.
     w = worker{};
     w.entry = e;
     for (const auto& [id, l] : leases_)
@@ -63,7 +71,8 @@ void router_policy::update(const directory::change& c) {
 template <class F>
 void router_policy::for_each_side(const lease& l, F&& f) {
   auto side = [&](const std::string& name, std::uint64_t generation, std::uint64_t tokens) {
-    if (auto w = workers_.find(name); w != workers_.end() && w->second.entry.generation == generation)
+    if (auto w = workers_.find(name);
+        w != workers_.end() && w->second.entry.generation == generation)
       f(w->second, tokens);
   };
   side(l.prefill, l.prefill_generation, l.prefill_tokens);
@@ -73,10 +82,8 @@ void router_policy::for_each_side(const lease& l, F&& f) {
 void router_policy::lose_host(const std::string& host) {
   std::vector<std::uint64_t> gone;
   for (const auto& [id, l] : leases_)
-    if (l.host == host)
-      gone.push_back(id);
-  for (auto id : gone)
-    release(id);
+    if (l.host == host) gone.push_back(id);
+  for (auto id : gone) release(id);
 }
 
 float router_policy::bytes_per_token(const std::string& model) const {
@@ -90,36 +97,42 @@ float router_policy::bytes_per_token(const std::string& model) const {
   return count == 0 ? default_bytes_per_token : sum / static_cast<float>(count);
 }
 
-std::uint32_t router_policy::cached_tokens(const worker& w, const route_query& q, float bytes_per_token) const {
+std::uint32_t router_policy::cached_tokens(const worker& w, const route_query& q,
+                                           float bytes_per_token) const {
   std::size_t blocks = 0;
-  while (blocks < q.chain.size() && w.blocks.contains(q.chain[blocks]))
-    ++blocks;
-  return static_cast<std::uint32_t>(static_cast<float>(blocks * chain_block_bytes) / bytes_per_token);
+  while (blocks < q.chain.size() && w.blocks.contains(q.chain[blocks])) ++blocks;
+  return static_cast<std::uint32_t>(static_cast<float>(blocks * chain_block_bytes) /
+                                    bytes_per_token);
 }
 
-std::vector<router_policy::candidate> router_policy::ready(const route_query& q, msg::Role role) const {
+std::vector<router_policy::candidate> router_policy::ready(const route_query& q,
+                                                           msg::Role role) const {
   std::vector<candidate> found;
   const auto per_token = bytes_per_token(q.model);
   for (const auto& [name, w] : workers_) {
     if (w.entry.model != q.model || w.entry.role != role || w.entry.state != msg::EntryState::READY)
       continue;
-    // Our own leases know what reports do not show yet; reports know of other shards. The larger is nearer to the truth.
-    const auto outstanding = std::max<std::uint64_t>(w.leased_tokens, w.reported ? w.last.queued_tokens : 0);
-    found.push_back({&w, cached_tokens(w, q, per_token), static_cast<double>(outstanding), contains(q.exclude, name) ? 1U : 0U});
+    // Our own leases know what reports do not show yet; reports know of other shards. The larger is
+    // nearer to the truth.
+    const auto outstanding = std::max<std::uint64_t>(w.leased_tokens,
+                                                     w.reported ? w.last.queued_tokens : 0);
+    found.push_back({&w, cached_tokens(w, q, per_token), static_cast<double>(outstanding),
+                     contains(q.exclude, name) ? 1U : 0U});
   }
   return found;
 }
 
-topology::distance router_policy::apart(const std::string& host_a, const std::string& host_b) const {
+topology::distance router_policy::apart(const std::string& host_a,
+                                        const std::string& host_b) const {
   auto a = places_.find(host_a), b = places_.find(host_b);
-  if (a == places_.end() || b == places_.end())
-    return topology::distance::remote;
+  if (a == places_.end() || b == places_.end()) return topology::distance::remote;
   return topology::between(a->second, b->second);
 }
 
 route_refusal router_policy::refusal(const route_query& q) const {
   if (!contains(models_, q.model))
-    return {404, "model_not_found", "The model '" + q.model + "' does not exist in this cluster.", 0};
+    return {404, "model_not_found", "The model '" + q.model + "' does not exist in this cluster.",
+            0};
   std::string states;
   bool prefill = false, decode = false;
   for (const auto& [name, w] : workers_)
@@ -127,21 +140,34 @@ route_refusal router_policy::refusal(const route_query& q) const {
       const bool is_ready = w.entry.state == msg::EntryState::READY;
       prefill = prefill || (is_ready && w.entry.role == msg::Role::PREFILL);
       decode = decode || (is_ready && w.entry.role == msg::Role::DECODE);
-      states += fmt::format("{}{} is {}{}", states.empty() ? "" : "; ", name, name_of(w.entry.state), w.entry.detail.empty() ? "" : " (" + w.entry.detail + ")");
+      states += fmt::format("{}{} is {}{}", states.empty() ? "" : "; ", name,
+                            name_of(w.entry.state),
+                            w.entry.detail.empty() ? "" : " (" + w.entry.detail + ")");
     }
   if (states.empty())
     states = "none of its engines has reported yet";
   else if (prefill || decode)
     states += prefill ? "; a decode engine is missing" : "; a prefill engine is missing";
-  return {503, "no_ready_worker", "No engine can serve the model '" + q.model + "' now: " + states + ".", 1'000};
+  return {503, "no_ready_worker",
+          "No engine can serve the model '" + q.model + "' now: " + states + ".", 1'000};
 }
 
 std::variant<route_choice, route_refusal> router_policy::decide(const route_query& q) {
   if (leases_.size() >= limits_.leases_max)
-    return route_refusal{503, "router_overloaded", "The router holds as many open requests as it may; try again later.", 1'000};
-  const auto prompt = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<float>(q.prompt_bytes) / bytes_per_token(q.model))) + q.resumed_tokens;
-  const std::uint64_t answer = std::uint64_t{std::max<std::uint32_t>(1, q.choices)} * std::min(q.max_tokens == 0 ? answer_tokens_counted_max : q.max_tokens, answer_tokens_counted_max);
-  auto uncached = [&](const candidate& c) { return prompt - std::min<std::uint64_t>(prompt, c.cached); };
+    return route_refusal{503, "router_overloaded",
+                         "The router holds as many open requests as it may; try again later.",
+                         1'000};
+  const auto prompt = std::max<std::uint64_t>(
+                          1, static_cast<std::uint64_t>(static_cast<float>(q.prompt_bytes) /
+                                                        bytes_per_token(q.model))) +
+                      q.resumed_tokens;
+  const std::uint64_t answer = std::uint64_t{std::max<std::uint32_t>(1, q.choices)} *
+                               std::min(q.max_tokens == 0 ? answer_tokens_counted_max
+                                                          : q.max_tokens,
+                                        answer_tokens_counted_max);
+  auto uncached = [&](const candidate& c) {
+    return prompt - std::min<std::uint64_t>(prompt, c.cached);
+  };
 
   // A score is work: tokens ahead of ours, and what of our own prompt is not cached.
   const auto both = ready(q, msg::Role::BOTH);
@@ -149,36 +175,47 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   const auto decodes = ready(q, msg::Role::DECODE);
   std::vector<option> options;
   for (const auto& c : both)
-    options.push_back({plan::local, nullptr, &c, c.excluded, c.work + static_cast<double>(uncached(c)), apart(q.host, c.w->entry.host)});
+    options.push_back({plan::local, nullptr, &c, c.excluded,
+                       c.work + static_cast<double>(uncached(c)), apart(q.host, c.w->entry.host)});
   for (const auto& d : decodes) {
     const auto suffix = uncached(d);
     if (suffix <= limits_.decode_prefills_tokens_max && d.cached > 0)
-      options.push_back({plan::decode_prefills, nullptr, &d, d.excluded, d.work + static_cast<double>(suffix), topology::distance::same_host});
+      options.push_back({plan::decode_prefills, nullptr, &d, d.excluded,
+                         d.work + static_cast<double>(suffix), topology::distance::same_host});
     for (const auto& p : prefills)
-      options.push_back({d.cached > 0 ? plan::from_position : plan::full, &p, &d, p.excluded + d.excluded,
-                         p.work + static_cast<double>(uncached(p)) + d.work + static_cast<double>(suffix) / transfer_tokens_per_compute_token, apart(p.w->entry.host, d.w->entry.host)});
+      options.push_back({d.cached > 0 ? plan::from_position : plan::full, &p, &d,
+                         p.excluded + d.excluded,
+                         p.work + static_cast<double>(uncached(p)) + d.work +
+                             static_cast<double>(suffix) / transfer_tokens_per_compute_token,
+                         apart(p.w->entry.host, d.w->entry.host)});
   }
-  if (options.empty())
-    return refusal(q);
-  auto better = [](const option& a, const option& b) { return std::tuple{a.excluded, a.score, a.far} < std::tuple{b.excluded, b.score, b.far}; };
-  std::partial_sort(options.begin(), options.begin() + std::min<std::ptrdiff_t>(2, std::ssize(options)), options.end(), better);
+  if (options.empty()) return refusal(q);
+  auto better = [](const option& a, const option& b) {
+    return std::tuple{a.excluded, a.score, a.far} < std::tuple{b.excluded, b.score, b.far};
+  };
+  std::partial_sort(options.begin(),
+                    options.begin() + std::min<std::ptrdiff_t>(2, std::ssize(options)),
+                    options.end(), better);
   const auto& best = options.front();
   route_choice c;
   c.how = best.how;
-  if (best.prefill)
-    c.prefill = best.prefill->w->entry;
+  if (best.prefill) c.prefill = best.prefill->w->entry;
   c.decode = best.decode->w->entry;
   c.keep_from = best.how == plan::local ? 0 : best.decode->cached;
   c.reason = fmt::format("score {:.0f} ({})", best.score, topology::to_string(best.far));
   if (options.size() > 1)
     c.reason += fmt::format(", next {} {:.0f}", options[1].decode->w->entry.name, options[1].score);
-  grant(c, q, best.prefill ? uncached(*best.prefill) : 0, answer + (best.prefill ? 0 : uncached(*best.decode)));
+  grant(c, q, best.prefill ? uncached(*best.prefill) : 0,
+        answer + (best.prefill ? 0 : uncached(*best.decode)));
   return c;
 }
 
-void router_policy::grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens, std::uint64_t decode_tokens) {
+void router_policy::grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens,
+                          std::uint64_t decode_tokens) {
   c.lease = next_lease_++;
-  const auto& l = leases_[c.lease] = {q.host, c.prefill.name, c.decode.name, prefill_tokens, decode_tokens, c.prefill.generation, c.decode.generation};
+  const auto& l = leases_[c.lease] = {
+      q.host,        c.prefill.name,       c.decode.name,      prefill_tokens,
+      decode_tokens, c.prefill.generation, c.decode.generation};
   for_each_side(l, [](worker& w, std::uint64_t tokens) {
     w.leased_tokens += tokens;
     ++w.leases;
@@ -197,10 +234,10 @@ void router_policy::release(std::uint64_t id) {
   leases_.erase(i);
 }
 
-void router_policy::report(const std::string& name, std::uint64_t generation, const worker_report& r) {
+void router_policy::report(const std::string& name, std::uint64_t generation,
+                           const worker_report& r) {
   auto i = workers_.find(name);
-  if (i == workers_.end() || i->second.entry.generation != generation)
-    return;
+  if (i == workers_.end() || i->second.entry.generation != generation) return;
   i->second.last = r;
   // Not a number is never within.
   if (!(r.bytes_per_token >= bytes_per_token_min && r.bytes_per_token <= bytes_per_token_max))
@@ -208,11 +245,12 @@ void router_policy::report(const std::string& name, std::uint64_t generation, co
   i->second.reported = true;
 }
 
-bool router_policy::prefixes(const std::string& name, std::uint64_t generation, std::uint64_t sequence, bool reset, const std::vector<std::uint64_t>& added,
+bool router_policy::prefixes(const std::string& name, std::uint64_t generation,
+                             std::uint64_t sequence, bool reset,
+                             const std::vector<std::uint64_t>& added,
                              const std::vector<std::uint64_t>& dropped) {
   auto i = workers_.find(name);
-  if (i == workers_.end() || i->second.entry.generation != generation)
-    return true;
+  if (i == workers_.end() || i->second.entry.generation != generation) return true;
   auto& w = i->second;
   if (reset) {
     w.blocks.clear();
@@ -221,11 +259,9 @@ bool router_policy::prefixes(const std::string& name, std::uint64_t generation, 
     return w.unheeded++ % resync_again_messages != 0;
   }
   w.next_event = sequence + 1;
-  for (auto h : dropped)
-    w.blocks.erase(h);
+  for (auto h : dropped) w.blocks.erase(h);
   for (auto h : added)
-    if (w.blocks.size() < limits_.blocks_per_worker_max)
-      w.blocks.insert(h);
+    if (w.blocks.size() < limits_.blocks_per_worker_max) w.blocks.insert(h);
   return true;
 }
 

@@ -19,7 +19,8 @@ struct router_limits {
   std::uint32_t decode_prefills_tokens_max = 64;
   /// Leases that are open at once; above it requests are refused (503).
   std::size_t leases_max = 65'536;
-  /// Hashes remembered per worker; the oldest knowledge is not kept in order, so above it further ones are ignored.
+  /// Hashes remembered per worker; the oldest knowledge is not kept in order, so above it further
+  /// ones are ignored.
   std::size_t blocks_per_worker_max = 1'000'000;
 };
 
@@ -34,11 +35,13 @@ inline constexpr float bytes_per_token_max = 1'000.0F;
 inline constexpr std::uint32_t answer_tokens_counted_max = 512;
 /// KV of so many tokens is moved in the time that one takes to be computed.
 inline constexpr double transfer_tokens_per_compute_token = 16;
-/// After a gap, what a worker still says before everything comes again is dropped; each so many messages it is asked once more.
+/// After a gap, what a worker still says before everything comes again is dropped; each so many
+/// messages it is asked once more.
 inline constexpr std::uint32_t resync_again_messages = 64;
 
 struct route_query {
-  std::string host;                     ///< of the request actor, for topology and for giving leases back when it is lost
+  std::string
+      host;  ///< of the request actor, for topology and for giving leases back when it is lost
   std::string model;
   std::uint32_t prompt_bytes = 0;
   std::vector<std::uint64_t> chain;
@@ -52,10 +55,10 @@ enum class plan : std::uint8_t { local, full, from_position, decode_prefills };
 
 struct route_choice {
   plan how = plan::local;
-  directory::entry prefill;             ///< name empty: none
+  directory::entry prefill;  ///< name empty: none
   directory::entry decode;
   std::uint64_t lease = 0;
-  std::uint32_t keep_from = 0;          ///< tokens that decode is thought to hold
+  std::uint32_t keep_from = 0;  ///< tokens that decode is thought to hold
   std::string reason;
 };
 
@@ -80,14 +83,18 @@ struct worker_report {
   bool idle = false;
 };
 
-/// Chooses workers: least outstanding work first, the nearest pair among equals, prefixes counted as work saved. Pure.
+/// Chooses workers: least outstanding work first, the nearest pair among equals, prefixes counted
+/// as work saved. Pure.
 ///
-/// A shard's view of a worker is what it has leased to it itself, and what the worker reports. Leases end by release, with their requester's host, and with their worker's generation; nothing else
-/// resets them.
+/// A shard's view of a worker is what it has leased to it itself, and what the worker reports.
+/// Leases end by release, with their requester's host, and with their worker's generation; nothing
+/// else resets them.
 class router_policy {
  public:
-  /// `first_lease`: where the numbers of leases begin. Each incarnation of a shard needs its own, lest a release meant for an earlier one frees a lease of this one.
-  router_policy(router_limits limits, std::map<std::string, topology::place> places, std::vector<std::string> models, std::uint64_t first_lease);
+  /// `first_lease`: where the numbers of leases begin. Each incarnation of a shard needs its own,
+  /// lest a release meant for an earlier one frees a lease of this one.
+  router_policy(router_limits limits, std::map<std::string, topology::place> places,
+                std::vector<std::string> models, std::uint64_t first_lease);
 
   /// The directory changed.
   void update(const directory::change& c);
@@ -99,7 +106,9 @@ class router_policy {
 
   void report(const std::string& worker, std::uint64_t generation, const worker_report& r);
   /// Numbered messages; false: there is a gap, ask for everything again.
-  [[nodiscard]] bool prefixes(const std::string& worker, std::uint64_t generation, std::uint64_t sequence, bool reset, const std::vector<std::uint64_t>& added,
+  [[nodiscard]] bool prefixes(const std::string& worker, std::uint64_t generation,
+                              std::uint64_t sequence, bool reset,
+                              const std::vector<std::uint64_t>& added,
                               const std::vector<std::uint64_t>& dropped);
 
   struct worker_view {
@@ -135,15 +144,15 @@ class router_policy {
   };
   struct candidate {
     const worker* w = nullptr;
-    std::uint32_t cached = 0;   ///< tokens
-    double work = 0;            ///< tokens ahead of ours
-    unsigned excluded = 0;      ///< 1: it failed this request before
+    std::uint32_t cached = 0;  ///< tokens
+    double work = 0;           ///< tokens ahead of ours
+    unsigned excluded = 0;     ///< 1: it failed this request before
   };
   struct option {
     plan how;
     const candidate* prefill;
     const candidate* decode;
-    unsigned excluded;          ///< workers of it that failed this request before
+    unsigned excluded;  ///< workers of it that failed this request before
     double score;
     topology::distance far;
   };
@@ -153,8 +162,10 @@ class router_policy {
   float bytes_per_token(const std::string& model) const;
   route_refusal refusal(const route_query& q) const;
   topology::distance apart(const std::string& host_a, const std::string& host_b) const;
-  void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens, std::uint64_t decode_tokens);
-  /// Calls `f(worker, tokens)` for each side of a lease whose worker is still the incarnation that it was granted for.
+  void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens,
+             std::uint64_t decode_tokens);
+  /// Calls `f(worker, tokens)` for each side of a lease whose worker is still the incarnation that
+  /// it was granted for.
   template <class F>
   void for_each_side(const lease& l, F&& f);
 

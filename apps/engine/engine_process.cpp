@@ -50,8 +50,7 @@ std::vector<std::uint8_t> read_secret(int fd) {
   std::size_t have = 0;
   while (have < secret.size()) {
     const auto n = ::read(fd, secret.data() + have, secret.size() - have);
-    if (n <= 0)
-      break;
+    if (n <= 0) break;
     have += static_cast<std::size_t>(n);
   }
   ::close(fd);
@@ -70,24 +69,31 @@ void set_up_log(const std::string& level) {
 
 msg::Role role_of(config::pool_role r) {
   switch (r) {
-    case config::pool_role::prefill: return msg::Role::PREFILL;
-    case config::pool_role::decode: return msg::Role::DECODE;
-    case config::pool_role::both: break;
+  case config::pool_role::prefill:
+    return msg::Role::PREFILL;
+  case config::pool_role::decode:
+    return msg::Role::DECODE;
+  case config::pool_role::both:
+    break;
   }
   return msg::Role::BOTH;
 }
 
 /// Errors that another start cannot mend.
 bool is_models_fault(const std::string& code) {
-  static const std::vector<std::string> codes = {"model_missing", "model_corrupt", "model_unsupported", "template_unknown", "context_too_long", "too_many_slots", "unknown_fault"};
+  static const std::vector<std::string> codes = {
+      "model_missing",    "model_corrupt",  "model_unsupported", "template_unknown",
+      "context_too_long", "too_many_slots", "unknown_fault"};
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }
 
 /// One engine from its loading to its end.
 class engine_process {
  public:
-  engine_process(const engine_process_options& options, const config::cluster& cluster, const config::engine_instance& instance)
-      : options_(options), cluster_(cluster), pool_(*cluster.find_pool(instance.pool)), here_(*cluster.find_host(instance.host)), launcher_(launcher::launcher_name(instance)) {
+  engine_process(const engine_process_options& options, const config::cluster& cluster,
+                 const config::engine_instance& instance)
+      : options_(options), cluster_(cluster), pool_(*cluster.find_pool(instance.pool)),
+        here_(*cluster.find_host(instance.host)), launcher_(launcher::launcher_name(instance)) {
     self_.name = instance.name;
     self_.generation = options.generation;
     self_.role = role_of(pool_.role);
@@ -98,7 +104,8 @@ class engine_process {
   }
 
   int run(std::vector<std::uint8_t> secret) {
-    link::system_config config{cluster_.health.heartbeat_interval, cluster_.health.heartbeat_timeout};
+    link::system_config config{cluster_.health.heartbeat_interval,
+                               cluster_.health.heartbeat_timeout};
     caf::actor_system system{config};
     system.await_actors_before_shutdown(false);
     auto office = std::make_shared<link::post_office>();
@@ -106,22 +113,22 @@ class engine_process {
     const auto link = connect(system, office, loading, std::move(secret));
     auto loaded = load_engine(cluster_, pool_, [&](float done) {
       loading->set_progress(done);
-      stopping_ = stopping_ || signals_.wait(std::chrono::milliseconds{0}) == stop_signals::cause::signal;
+      stopping_ = stopping_ ||
+                  signals_.wait(std::chrono::milliseconds{0}) == stop_signals::cause::signal;
       return !stopping_ && !gone_;
     });
-    if (stopping_)
-      return exit_ok;
-    if (!loaded)
-      return give_up(*loading, loaded.error());
+    if (stopping_) return exit_ok;
+    if (!loaded) return give_up(*loading, loaded.error());
     std::shared_ptr<transfer::hand_over_service> hand_over;
     if (pool_.role != config::pool_role::both) {
       auto started = start_hand_overs(cluster_, here_, loaded->engine->info(), options_.generation);
-      if (!started)
-        return give_up(*loading, started.error());
+      if (!started) return give_up(*loading, started.error());
       hand_over = *std::move(started);
       self_.transfer_kind = hand_over->transport_name();
       const auto address = hand_over->local_address();
-      self_.transfer_address.assign(reinterpret_cast<const std::uint8_t*>(address.data()), reinterpret_cast<const std::uint8_t*>(address.data() + address.size()));
+      self_.transfer_address.assign(
+          reinterpret_cast<const std::uint8_t*>(address.data()),
+          reinterpret_cast<const std::uint8_t*>(address.data() + address.size()));
     }
     self_.kv_tokens = loaded->kv_tokens;
     self_.kv_bytes_per_token = loaded->engine->info().kv_bytes_per_token;
@@ -130,7 +137,10 @@ class engine_process {
   }
 
  private:
-  std::unique_ptr<node_link> connect(caf::actor_system& system, std::shared_ptr<link::post_office> office, std::weak_ptr<loading_status> loading, std::vector<std::uint8_t> secret) {
+  std::unique_ptr<node_link> connect(caf::actor_system& system,
+                                     std::shared_ptr<link::post_office> office,
+                                     std::weak_ptr<loading_status> loading,
+                                     std::vector<std::uint8_t> secret) {
     node_link::options o;
     o.cluster_id = cluster_.section.id;
     o.engine = self_.name;
@@ -158,12 +168,12 @@ class engine_process {
     spdlog::error("event=engine_load_failed code={} reason=\"{}\"", why.code, why.message);
     loading.fail(why);
     std::this_thread::sleep_for(last_words);
-    if (gone_)
-      return exit_refused;
+    if (gone_) return exit_refused;
     return is_models_fault(why.code) ? exit_model : exit_internal;
   }
 
-  int serve(caf::actor_system& system, std::shared_ptr<link::post_office> office, loaded_engine loaded, std::shared_ptr<transfer::hand_over_service> hand_over,
+  int serve(caf::actor_system& system, std::shared_ptr<link::post_office> office,
+            loaded_engine loaded, std::shared_ptr<transfer::hand_over_service> hand_over,
             std::shared_ptr<loading_status> loading) {
     workers::offload_pool tokenisers{tokeniser_threads};
     workers::engine_host::options h;
@@ -181,7 +191,9 @@ class engine_process {
     w.host = host;
     w.text = loaded.text;
     w.hand_over = hand_over;
-    w.offload = [&tokenisers](std::function<void()> task) { return tokenisers.post(std::move(task)); };
+    w.offload = [&tokenisers](std::function<void()> task) {
+      return tokenisers.post(std::move(task));
+    };
     w.on_stopped = [this] {
       stopping_ = true;
       signals_.wake();
@@ -192,7 +204,8 @@ class engine_process {
       worker = worker_ = workers::spawn_worker(system, std::move(w));
     }
     loading.reset();
-    spdlog::info("event=engine_ready name={} model={} transfer={} pid={}", self_.name, self_.model, self_.transfer_kind, ::getpid());
+    spdlog::info("event=engine_ready name={} model={} transfer={} pid={}", self_.name, self_.model,
+                 self_.transfer_kind, ::getpid());
     while (!stopping_ && !gone_) {
       if (signals_.wait() == stop_signals::cause::signal)
         caf::anon_send(worker, workers::stop_worker{});
@@ -232,8 +245,7 @@ int run_engine(const engine_process_options& options) {
   auto secret = read_secret(options.secret_fd);
   auto loaded = config::load(options.config_file);
   if (!loaded) {
-    for (const auto& p : loaded.problems)
-      std::fprintf(stderr, "%s\n", to_string(p).c_str());
+    for (const auto& p : loaded.problems) std::fprintf(stderr, "%s\n", to_string(p).c_str());
     return fail(exit_config, "the cluster file has problems");
   }
   const auto& cluster = *loaded.value;

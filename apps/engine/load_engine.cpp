@@ -18,19 +18,21 @@ namespace troupe::apps {
 
 namespace {
 
-/// Sequences beside those that run and those that are cached: further choices of requests with `n`, and one to move prefixes through.
+/// Sequences beside those that run and those that are cached: further choices of requests with `n`,
+/// and one to move prefixes through.
 constexpr std::uint32_t spare_sequences = 8;
 /// Buffers for KV pieces, however large a piece may be: one is sent while the next one is written.
 constexpr std::size_t piece_buffers_min = 2;
 
 engine::slot_id sequences(const config::pool& pool) {
-  return static_cast<engine::slot_id>(std::min<std::uint32_t>(pool.slots + pool.cached_prefixes + spare_sequences, engine::llama_sequences_max - 1));
+  return static_cast<engine::slot_id>(std::min<std::uint32_t>(
+      pool.slots + pool.cached_prefixes + spare_sequences, engine::llama_sequences_max - 1));
 }
 
-/// Cores of the machine, shared out among the engines on it. Hosts of a cluster on loopback stand on one machine.
+/// Cores of the machine, shared out among the engines on it. Hosts of a cluster on loopback stand
+/// on one machine.
 std::uint32_t threads_of(const config::cluster& cluster, const config::pool& pool) {
-  if (pool.threads != 0)
-    return pool.threads;
+  if (pool.threads != 0) return pool.threads;
   std::size_t engines = 0;
   const auto* here = cluster.find_host(pool.hosts.front());
   const auto is_loopback = [](const config::host& h) { return h.address.starts_with("127."); };
@@ -38,10 +40,13 @@ std::uint32_t threads_of(const config::cluster& cluster, const config::pool& poo
     if (h.name == here->name || (is_loopback(h) && is_loopback(*here)))
       engines += config::engines_on(cluster, h.name).size();
   const auto cores = std::max(1U, std::thread::hardware_concurrency());
-  return std::max<std::uint32_t>(1, cores / static_cast<std::uint32_t>(std::max<std::size_t>(1, engines)));
+  return std::max<std::uint32_t>(
+      1, cores / static_cast<std::uint32_t>(std::max<std::size_t>(1, engines)));
 }
 
-expected<std::unique_ptr<engine::model_runner>> make_simulated(const config::model& model, const config::pool& pool, const text::text_model& text) {
+expected<std::unique_ptr<engine::model_runner>> make_simulated(const config::model& model,
+                                                               const config::pool& pool,
+                                                               const text::text_model& text) {
   engine::simulated_options o;
   o.model = model.name;
   o.context_tokens = model.context_tokens;
@@ -57,16 +62,18 @@ expected<std::unique_ptr<engine::model_runner>> make_simulated(const config::mod
   o.decode_us_per_stream = pool.sim.decode_us_per_stream;
   if (!pool.sim.fault.empty()) {
     auto fault = engine::parse_fault(pool.sim.fault);
-    if (!fault)
-      return std::move(fault).error();
+    if (!fault) return std::move(fault).error();
     o.fault = *fault;
   }
   o.fault_probability_per_step = pool.sim.fault_probability_per_step;
   o.seed = pool.sim.seed;
-  return std::unique_ptr<engine::model_runner>{std::make_unique<engine::simulated_runner>(std::move(o))};
+  return std::unique_ptr<engine::model_runner>{
+      std::make_unique<engine::simulated_runner>(std::move(o))};
 }
 
-expected<std::unique_ptr<engine::model_runner>> load_llama(const config::cluster& cluster, const config::model& model, const config::pool& pool, const std::function<bool(float)>& progress) {
+expected<std::unique_ptr<engine::model_runner>> load_llama(
+    const config::cluster& cluster, const config::model& model, const config::pool& pool,
+    const std::function<bool(float)>& progress) {
   engine::llama_options o;
   o.path = model.path;
   o.name = model.name;
@@ -78,44 +85,46 @@ expected<std::unique_ptr<engine::model_runner>> load_llama(const config::cluster
   o.gpu_layers = static_cast<std::int32_t>(pool.gpu_layers);
   o.progress = progress;
   auto runner = engine::llama_runner::load(o);
-  if (!runner)
-    return std::move(runner).error();
+  if (!runner) return std::move(runner).error();
   return std::unique_ptr<engine::model_runner>{*std::move(runner)};
 }
 
 /// What the text model takes: empty, a built-in name, or Jinja source out of the model's file.
 expected<std::string> template_of(const config::model& model) {
-  if (model.chat_template_file.empty())
-    return model.chat_template;
+  if (model.chat_template_file.empty()) return model.chat_template;
   std::ifstream in{model.chat_template_file, std::ios::binary};
   std::string source{std::istreambuf_iterator<char>{in}, {}};
   if (!in || source.empty())
-    return error{"model_missing", fmt::format("chat_template_file {} of model {} cannot be read, or is empty", model.chat_template_file, model.name)};
+    return error{"model_missing",
+                 fmt::format("chat_template_file {} of model {} cannot be read, or is empty",
+                             model.chat_template_file, model.name)};
   return source;
 }
 
 }  // namespace
 
-expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool, const std::function<bool(float)>& progress) {
+expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool,
+                                    const std::function<bool(float)>& progress) {
   const auto& model = *cluster.find_model(pool.model);
   loaded_engine result;
   if (model.path.empty()) {
     result.text = text::make_byte_text_model(model.context_tokens);
   } else {
     const auto chat_template = template_of(model);
-    if (!chat_template)
-      return chat_template.error();
+    if (!chat_template) return chat_template.error();
     auto text = text::load_gguf_text_model(model.path, *chat_template, model.context_tokens);
-    if (!text)
-      return std::move(text).error();
+    if (!text) return std::move(text).error();
     result.text = *std::move(text);
   }
-  auto runner = pool.engine == config::engine_kind::simulated ? make_simulated(model, pool, *result.text) : load_llama(cluster, model, pool, progress);
-  if (!runner)
-    return std::move(runner).error();
+  auto runner = pool.engine == config::engine_kind::simulated
+                    ? make_simulated(model, pool, *result.text)
+                    : load_llama(cluster, model, pool, progress);
+  if (!runner) return std::move(runner).error();
   const auto& info = (*runner)->info();
   if (!info.ranges && pool.role != config::pool_role::both)
-    return error{"model_unsupported", fmt::format("model {} can only be served by a pool of role \"both\": {}", model.name, info.no_ranges_reason)};
+    return error{"model_unsupported",
+                 fmt::format("model {} can only be served by a pool of role \"both\": {}",
+                             model.name, info.no_ranges_reason)};
   engine::batching_limits limits;
   limits.slots = pool.slots;
   limits.kv_tokens = std::min(pool.kv_tokens, (*runner)->cells());
@@ -125,27 +134,36 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
   engine::engine_options options;
   options.piece_bytes_max = cluster.transfer.piece_bytes_max;
   result.kv_tokens = limits.kv_tokens;
-  result.engine = engine::make_batching_engine(*std::move(runner), result.text, limits, std::move(options));
+  result.engine = engine::make_batching_engine(*std::move(runner), result.text, limits,
+                                               std::move(options));
   return result;
 }
 
-expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(const config::cluster& cluster, const config::host& here, const engine::model_info& model, std::uint64_t generation) {
+expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(
+    const config::cluster& cluster, const config::host& here, const engine::model_info& model,
+    std::uint64_t generation) {
   if (cluster.transfer.kind != "ucx")
-    return error{"transport_unavailable", "transfer.kind \"" + cluster.transfer.kind + "\" does not reach other processes; use \"ucx\""};
+    return error{"transport_unavailable", "transfer.kind \"" + cluster.transfer.kind +
+                                              "\" does not reach other processes; use \"ucx\""};
   transfer::hand_over_service::options o;
   o.layout = model.kv_layout;
   o.generation = generation;
   o.piece_bytes = cluster.transfer.piece_bytes_max;
-  o.buffers = std::max<std::size_t>(piece_buffers_min, cluster.transfer.buffer_bytes / cluster.transfer.piece_bytes_max);
+  o.buffers = std::max<std::size_t>(piece_buffers_min, cluster.transfer.buffer_bytes /
+                                                           cluster.transfer.piece_bytes_max);
   o.timeout = cluster.health.transfer_timeout;
   transfer::ucx::options ucx;
   ucx.local_tls = cluster.transfer.tls;
   ucx.network_tls = cluster.transfer.tls;
-  // UCX finds the device of an accepted connection by its address, and the loopback device has but one: hosts on 127.0.0.2 and the like are this machine, too.
-  ucx.listen_address = link::is_loopback(here.address) && here.address.find('.') != std::string::npos ? "127.0.0.1" : here.address;
-  auto started = transfer::hand_over_service::start(o, [&](transfer::events& sink) { return transfer::ucx::make_backend(ucx, sink); });
-  if (!started)
-    return std::move(started).error();
+  // UCX finds the device of an accepted connection by its address, and the loopback device has but
+  // one: hosts on 127.0.0.2 and the like are this machine, too.
+  ucx.listen_address = link::is_loopback(here.address) &&
+                               here.address.find('.') != std::string::npos
+                           ? "127.0.0.1"
+                           : here.address;
+  auto started = transfer::hand_over_service::start(
+      o, [&](transfer::events& sink) { return transfer::ucx::make_backend(ucx, sink); });
+  if (!started) return std::move(started).error();
   return std::shared_ptr<transfer::hand_over_service>{*std::move(started)};
 }
 

@@ -19,11 +19,17 @@ struct loaded_engine {
   std::uint32_t kv_tokens = 0;  ///< budget as it really is
 };
 
-/// Loads the model of a pool, real or simulated. Takes as long as reading the weights takes; `progress` is told how far it is (0 to 1); false gives up.
-/// Errors: those of `load_gguf_text_model` and `llama_runner::load`, and `model_unsupported` for a model whose KV cannot be handed over in a pool apart.
-expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool, const std::function<bool(float)>& progress);
+/// Loads the model of a pool, real or simulated. Takes as long as reading the weights takes;
+/// `progress` is told how far it is (0 to 1); false gives up. Errors: those of
+/// `load_gguf_text_model` and `llama_runner::load`, and `model_unsupported` for a model whose KV
+/// cannot be handed over in a pool apart.
+expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool,
+                                    const std::function<bool(float)>& progress);
 
-/// The worker's side of KV hand-overs. Errors: those of the transport, and `transport_unavailable` for one that does not reach other processes.
-expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(const config::cluster& cluster, const config::host& here, const engine::model_info& model, std::uint64_t generation);
+/// The worker's side of KV hand-overs. Errors: those of the transport, and `transport_unavailable`
+/// for one that does not reach other processes.
+expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(
+    const config::cluster& cluster, const config::host& here, const engine::model_info& model,
+    std::uint64_t generation);
 
 }  // namespace troupe::apps

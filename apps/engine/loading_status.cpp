@@ -13,10 +13,12 @@ using tick_atom = caf::atom_constant<caf::atom("ldtick")>;
 
 }  // namespace
 
-loading_status::loading_status(caf::actor_system& system, std::shared_ptr<link::post_office> office, directory::entry self, std::string launcher)
+loading_status::loading_status(caf::actor_system& system, std::shared_ptr<link::post_office> office,
+                               directory::entry self, std::string launcher)
     : self_(std::move(self)), launcher_(std::move(launcher)), office_(std::move(office)) {
   self_.state = msg::EntryState::LOADING;
-  teller_ = system.spawn([office = office_, entry = self_, to = launcher_, progress = progress_](caf::event_based_actor* me) -> caf::behavior {
+  teller_ = system.spawn([office = office_, entry = self_, to = launcher_,
+                          progress = progress_](caf::event_based_actor* me) -> caf::behavior {
     auto say = [office, entry, to, progress] {
       msg::draft<msg::EngineStatus> d;
       directory::write(d->initEntry(), entry);
@@ -35,13 +37,9 @@ loading_status::loading_status(caf::actor_system& system, std::shared_ptr<link::
   });
 }
 
-loading_status::~loading_status() {
-  caf::anon_send_exit(teller_, caf::exit_reason::user_shutdown);
-}
+loading_status::~loading_status() { caf::anon_send_exit(teller_, caf::exit_reason::user_shutdown); }
 
-void loading_status::tell() {
-  caf::anon_send(teller_, tell_atom::value);
-}
+void loading_status::tell() { caf::anon_send(teller_, tell_atom::value); }
 
 void loading_status::fail(const error& why) {
   caf::anon_send_exit(teller_, caf::exit_reason::user_shutdown);

@@ -14,12 +14,14 @@
 
 namespace troupe::apps {
 
-/// Tells an engine's launcher that loading goes on, each second and whenever the link is new, until it fails or the worker speaks for itself.
+/// Tells an engine's launcher that loading goes on, each second and whenever the link is new, until
+/// it fails or the worker speaks for itself.
 class loading_status {
  public:
   static constexpr std::chrono::milliseconds interval{1'000};
 
-  loading_status(caf::actor_system& system, std::shared_ptr<link::post_office> office, directory::entry self, std::string launcher);
+  loading_status(caf::actor_system& system, std::shared_ptr<link::post_office> office,
+                 directory::entry self, std::string launcher);
   ~loading_status();
   loading_status(const loading_status&) = delete;
   loading_status& operator=(const loading_status&) = delete;

@@ -27,7 +27,9 @@ struct owner_state {
 
 }  // namespace
 
-node_link::node_link(caf::actor_system& system, std::shared_ptr<link::post_office> office, options how) : shared_(std::make_shared<shared>()) {
+node_link::node_link(caf::actor_system& system, std::shared_ptr<link::post_office> office,
+                     options how)
+    : shared_(std::make_shared<shared>()) {
   shared_->office = office;
   shared_->on_up = std::move(how.on_up);
   shared_->on_gone = std::move(how.on_gone);
@@ -71,7 +73,9 @@ node_link::node_link(caf::actor_system& system, std::shared_ptr<link::post_offic
   context.timing.ping = how.health.heartbeat_interval;
   context.timing.silence_max = how.health.heartbeat_timeout;
   context.owner = owner_;
-  connector_ = link::spawn_connector(system, std::make_shared<const link::link_context>(std::move(context)), "own node", "127.0.0.1", how.port);
+  connector_ = link::spawn_connector(system,
+                                     std::make_shared<const link::link_context>(std::move(context)),
+                                     "own node", "127.0.0.1", how.port);
 }
 
 node_link::~node_link() {

@@ -18,9 +18,11 @@
 
 namespace troupe::apps {
 
-/// An engine's link to the node that started it, and what the process wants to know of it. Thread-safe.
+/// An engine's link to the node that started it, and what the process wants to know of it.
+/// Thread-safe.
 ///
-/// The post office's default route leads into the link: whatever this process does not know itself, its node knows.
+/// The post office's default route leads into the link: whatever this process does not know itself,
+/// its node knows.
 class node_link {
  public:
   struct options {
@@ -31,7 +33,8 @@ class node_link {
     std::uint16_t port = 0;
     std::vector<std::uint8_t> secret;
     config::health health;
-    /// Called when the link is there, again too; and when the node has refused or is gone for longer than `gone_after`. Any thread.
+    /// Called when the link is there, again too; and when the node has refused or is gone for
+    /// longer than `gone_after`. Any thread.
     std::function<void()> on_up;
     std::function<void(std::string why)> on_gone;
   };

@@ -33,8 +33,7 @@ std::uint64_t chain_key(const std::string& cluster_id) {
 
 std::vector<std::string> model_names(const config::cluster& c) {
   std::vector<std::string> names;
-  for (const auto& m : c.models)
-    names.push_back(m.name);
+  for (const auto& m : c.models) names.push_back(m.name);
   return names;
 }
 
@@ -51,14 +50,12 @@ std::shared_ptr<request::desk> lasting_desk::get() const {
 }
 
 expected<void> lasting_desk::submit(request::submission s) {
-  if (auto d = get())
-    return d->submit(std::move(s));
+  if (auto d = get()) return d->submit(std::move(s));
   return error{"shutting_down", "this node is not serving yet, or no longer"};
 }
 
 void lasting_desk::cancel(request::request_id id, std::string reason) {
-  if (auto d = get())
-    d->cancel(id, std::move(reason));
+  if (auto d = get()) d->cancel(id, std::move(reason));
 }
 
 std::string lasting_desk::timeline_json(const std::string& external_id) {
@@ -76,9 +73,11 @@ std::vector<request::desk::model_state> lasting_desk::models() {
   return d ? d->models() : std::vector<model_state>{};
 }
 
-data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host, std::shared_ptr<link::post_office> office,
+data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host,
+                       std::shared_ptr<link::post_office> office,
                        std::shared_ptr<directory::directory_view> view, caf::actor directory)
-    : system_(system), cluster_(cluster), host_(std::move(host)), office_(std::move(office)), view_(std::move(view)), directory_(std::move(directory)) {}
+    : system_(system), cluster_(cluster), host_(std::move(host)), office_(std::move(office)),
+      view_(std::move(view)), directory_(std::move(directory)) {}
 
 bool data_plane::router_here() const {
   return !cluster_.routers.empty() && cluster_.routers.front().host == host_;
@@ -86,8 +85,7 @@ bool data_plane::router_here() const {
 
 const config::gateway* data_plane::gateway_here() const {
   for (const auto& g : cluster_.gateways)
-    if (g.host == host_)
-      return &g;
+    if (g.host == host_) return &g;
   return nullptr;
 }
 
@@ -96,9 +94,9 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
     children.push_back({router::router_name, [this](std::uint64_t) -> expected<caf::actor> {
                           router::router_options o;
                           o.host = host_;
-                          o.limits.decode_prefills_tokens_max = cluster_.routers.front().decode_prefills_tokens_max;
-                          for (const auto& h : cluster_.hosts)
-                            o.places[h.name] = h.place;
+                          o.limits.decode_prefills_tokens_max =
+                              cluster_.routers.front().decode_prefills_tokens_max;
+                          for (const auto& h : cluster_.hosts) o.places[h.name] = h.place;
                           o.models = model_names(cluster_);
                           o.office = office_;
                           o.directory = directory_;
@@ -130,19 +128,17 @@ void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t gener
 }
 
 void data_plane::announce(std::uint64_t generation) {
-  if (router_here())
-    set_entry(router::router_name, msg::Role::ROUTER, generation);
+  if (router_here()) set_entry(router::router_name, msg::Role::ROUTER, generation);
   set_entry(request::hub_name(host_), msg::Role::REQUESTS, generation);
-  if (gateway_)
-    set_entry("gateway/" + host_, msg::Role::GATEWAY, generation);
+  if (gateway_) set_entry("gateway/" + host_, msg::Role::GATEWAY, generation);
   for (const auto& e : config::engines_on(cluster_, host_))
-    set_entry("launcher/" + e.pool + "/" + e.host + "." + std::to_string(e.index), msg::Role::LAUNCHER, generation);
+    set_entry("launcher/" + e.pool + "/" + e.host + "." + std::to_string(e.index),
+              msg::Role::LAUNCHER, generation);
 }
 
 expected<void> data_plane::start_gateway() {
   const auto* here = gateway_here();
-  if (!here)
-    return ok;
+  if (!here) return ok;
   gateway::gateway_options o;
   o.address = here->address;
   o.port = here->port;
@@ -154,14 +150,12 @@ expected<void> data_plane::start_gateway() {
 }
 
 void data_plane::drain(const std::function<bool()>& poll) {
-  if (!gateway_)
-    return;
+  if (!gateway_) return;
   auto done = std::make_shared<std::atomic<bool>>(false);
   gateway_->drain([done] { *done = true; });
   using clock = std::chrono::steady_clock;
   const auto until = clock::now() + cluster_.limits.drain_timeout + drain_slack_ms;
-  while (!*done && clock::now() < until && !poll())
-    std::this_thread::sleep_for(drain_poll_ms);
+  while (!*done && clock::now() < until && !poll()) std::this_thread::sleep_for(drain_poll_ms);
 }
 
 void data_plane::stop() {

@@ -35,10 +35,12 @@ class lasting_desk : public request::desk {
   std::shared_ptr<request::desk> current_;
 };
 
-/// What of the data plane runs in a node: the router shard where the cluster file puts it, the request hub, and the gateway of this host, if it has one.
+/// What of the data plane runs in a node: the router shard where the cluster file puts it, the
+/// request hub, and the gateway of this host, if it has one.
 class data_plane {
  public:
-  data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host, std::shared_ptr<link::post_office> office,
+  data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host,
+             std::shared_ptr<link::post_office> office,
              std::shared_ptr<directory::directory_view> view, caf::actor directory);
 
   /// Router and hub, as children of the node's supervisor.
@@ -48,7 +50,8 @@ class data_plane {
   /// Tells the directory of the actors here.
   void announce(std::uint64_t generation);
 
-  /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when `limits.drain_timeout` has ended them, or when `poll` says true.
+  /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when
+  /// `limits.drain_timeout` has ended them, or when `poll` says true.
   void drain(const std::function<bool()>& poll);
   /// Ends open answers with an error.
   void stop();

@@ -22,7 +22,8 @@ namespace troupe::apps {
 
 namespace {
 
-/// What a second signal leaves to engines between SIGTERM and SIGKILL is theirs; waiting for jobs ends at once.
+/// What a second signal leaves to engines between SIGTERM and SIGKILL is theirs; waiting for jobs
+/// ends at once.
 constexpr std::chrono::milliseconds no_wait_ms{0};
 
 int fail(int code, const std::string& message) {
@@ -40,30 +41,30 @@ void set_up_log(const std::string& level) {
 
 std::string host_names(const config::cluster& c) {
   std::string names;
-  for (const auto& h : c.hosts)
-    names += (names.empty() ? "" : ", ") + h.name;
+  for (const auto& h : c.hosts) names += (names.empty() ? "" : ", ") + h.name;
   return names;
 }
 
-/// Every address that this host is to listen on, tried before anything is started. All problems at once.
+/// Every address that this host is to listen on, tried before anything is started. All problems at
+/// once.
 int check_addresses(const config::cluster& c, const config::host& self) {
   int code = exit_ok;
-  auto check = [&](const std::string& what, const std::string& address, std::uint16_t port, const config::location& where) {
+  auto check = [&](const std::string& what, const std::string& address, std::uint16_t port,
+                   const config::location& where) {
     if (auto r = check_listen_address(what, address, port); !r)
       code = fail(exit_address, to_string(where) + ": " + r.error().message);
   };
   check("links of host " + self.name, self.address, self.port, self.where);
   for (const auto& g : c.gateways)
-    if (g.host == self.name)
-      check("gateway of host " + self.name, g.address, g.port, g.where);
+    if (g.host == self.name) check("gateway of host " + self.name, g.address, g.port, g.where);
   return code;
 }
 
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
-  if (signals.wait() == stop_signals::cause::woken)
-    return false;
-  fmt::print("stopping: streams have {} s to end; a second signal ends them at once\n", std::chrono::duration_cast<std::chrono::seconds>(limits.drain_timeout).count());
+  if (signals.wait() == stop_signals::cause::woken) return false;
+  fmt::print("stopping: streams have {} s to end; a second signal ends them at once\n",
+             std::chrono::duration_cast<std::chrono::seconds>(limits.drain_timeout).count());
   std::fflush(stdout);
   const auto until = std::chrono::steady_clock::now() + limits.drain_timeout;
   bool hurry = false;
@@ -72,9 +73,9 @@ bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits)
     return hurry;
   };
   tree.drain_requests(poll);
-  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-  if (hurry || left < no_wait_ms)
-    left = no_wait_ms;
+  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      until - std::chrono::steady_clock::now());
+  if (hurry || left < no_wait_ms) left = no_wait_ms;
   tree.stop_engines(left, poll);
   return true;
 }
@@ -84,16 +85,17 @@ bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits)
 int run_node(const node_options& options) {
   auto loaded = config::load(options.config_file);
   if (!loaded) {
-    for (const auto& p : loaded.problems)
-      std::fprintf(stderr, "%s\n", to_string(p).c_str());
-    return fail(exit_config, fmt::format("the cluster file has {} problem{}", loaded.problems.size(), loaded.problems.size() == 1 ? "" : "s"));
+    for (const auto& p : loaded.problems) std::fprintf(stderr, "%s\n", to_string(p).c_str());
+    return fail(exit_config,
+                fmt::format("the cluster file has {} problem{}", loaded.problems.size(),
+                            loaded.problems.size() == 1 ? "" : "s"));
   }
   const auto& cluster = *loaded.value;
   const auto* self = cluster.find_host(options.host);
   if (!self)
-    return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}", options.config_file, options.host, host_names(cluster)));
-  if (int code = check_addresses(cluster, *self); code != exit_ok)
-    return code;
+    return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}",
+                                         options.config_file, options.host, host_names(cluster)));
+  if (int code = check_addresses(cluster, *self); code != exit_ok) return code;
 
   stop_signals signals;
   set_up_log(options.log_level);
@@ -102,7 +104,8 @@ int run_node(const node_options& options) {
   std::optional<std::string> lost;
   bool asked = false;
   {
-    node_setup setup{cluster, options.host, std::filesystem::absolute(options.config_file).string(), "/proc/self/exe", static_cast<std::uint64_t>(std::time(nullptr))};
+    node_setup setup{cluster, options.host, std::filesystem::absolute(options.config_file).string(),
+                     "/proc/self/exe", static_cast<std::uint64_t>(std::time(nullptr))};
     setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
     node_tree tree{system, std::move(setup), [&](std::string why) {
                      spdlog::critical("event=ground_lost reason=\"{}\"", why);
@@ -112,12 +115,14 @@ int run_node(const node_options& options) {
       return fail(exit_address, to_string(self->where) + ": " + started.error().message);
     fmt::print("{}\n", tree.describe());
     std::fflush(stdout);
-    spdlog::info("event=node_started host={} cluster={} pid={} config_digest={}", options.host, cluster.section.id, ::getpid(), cluster.digest);
+    spdlog::info("event=node_started host={} cluster={} pid={} config_digest={}", options.host,
+                 cluster.section.id, ::getpid(), cluster.digest);
     asked = serve(tree, signals, cluster.limits);
     tree.stop();
   }
   spdlog::info("event=node_stopped host={}", options.host);
-  // Whoever still lives holds nothing that must be saved: engines are gone, clients have their endings.
+  // Whoever still lives holds nothing that must be saved: engines are gone, clients have their
+  // endings.
   system.await_actors_before_shutdown(false);
   return asked ? exit_ok : exit_internal;
 }

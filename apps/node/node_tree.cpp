@@ -38,18 +38,18 @@ supervision::restart_limits limits_of(const config::health& h) {
 }
 
 /// Tells the person at the terminal how the engines of this host are doing.
-caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryState>>* self, const std::string& host) {
+caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryState>>* self,
+                        const std::string& host) {
   self->set_default_handler(caf::drop);
   return {
       [self, host](const directory::directory_changed& x) {
         for (const auto& e : x.what.added_or_changed) {
-          if (e.host != host || e.model.empty())
-            continue;
+          if (e.host != host || e.model.empty()) continue;
           auto& known = self->state[e.name];
-          if (std::exchange(known, e.state) == e.state)
-            continue;
+          if (std::exchange(known, e.state) == e.state) continue;
           if (e.state == msg::EntryState::READY)
-            fmt::print("engine {} is ready: model {}, {} tokens of context, {} slots\n", e.name, e.model, e.context_tokens, e.slots);
+            fmt::print("engine {} is ready: model {}, {} tokens of context, {} slots\n", e.name,
+                       e.model, e.context_tokens, e.slots);
           else if (e.state == msg::EntryState::LOADING)
             fmt::print("engine {} is loading {}\n", e.name, e.model);
           else if (e.state == msg::EntryState::FAILED)
@@ -62,12 +62,12 @@ caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryStat
 
 }  // namespace
 
-node_tree::node_tree(caf::actor_system& system, node_setup setup, std::function<void(std::string)> on_lost)
-    : system_(system), setup_(std::move(setup)), on_lost_(std::move(on_lost)), process_(link::random_process_id()) {}
+node_tree::node_tree(caf::actor_system& system, node_setup setup,
+                     std::function<void(std::string)> on_lost)
+    : system_(system), setup_(std::move(setup)), on_lost_(std::move(on_lost)),
+      process_(link::random_process_id()) {}
 
-node_tree::~node_tree() {
-  stop();
-}
+node_tree::~node_tree() { stop(); }
 
 expected<void> node_tree::start_links() {
   const auto& c = setup_.cluster;
@@ -80,8 +80,7 @@ expected<void> node_tree::start_links() {
   context.self.config_digest = c.digest;
   context.self.config_sections = c.section_digests;
   context.self.secret = random_secret();
-  for (const auto& h : c.hosts)
-    context.known_hosts.push_back(h.name);
+  for (const auto& h : c.hosts) context.known_hosts.push_back(h.name);
   context.office = office_;
   context.timing.ping = c.health.heartbeat_interval;
   context.timing.silence_max = c.health.heartbeat_timeout;
@@ -91,13 +90,11 @@ expected<void> node_tree::start_links() {
   const auto* self = c.find_host(setup_.host);
   caf::actor for_peers, for_engines;
   auto bound = link::listen(system_, context_, self->address, self->port, for_peers);
-  if (!bound)
-    return std::move(bound).error();
+  if (!bound) return std::move(bound).error();
   ground_.push_back(for_peers);
   // Engines come over loopback, whatever the host's own address is.
   bound = link::listen(system_, context_, "127.0.0.1", 0, for_engines);
-  if (!bound)
-    return std::move(bound).error();
+  if (!bound) return std::move(bound).error();
   ground_.push_back(for_engines);
   engine_port_ = *bound;
   return ok;
@@ -106,11 +103,11 @@ expected<void> node_tree::start_links() {
 void node_tree::add_connectors(std::vector<supervision::child_spec>& children) {
   for (const auto& peer : setup_.cluster.hosts) {
     // One link for each pair: the host whose name sorts first connects.
-    if (peer.name <= setup_.host)
-      continue;
-    children.push_back({"connector/" + peer.name, [this, peer](std::uint64_t) -> expected<caf::actor> {
-                          return link::spawn_connector(system_, context_, peer.name, peer.address, peer.port);
-                        }});
+    if (peer.name <= setup_.host) continue;
+    children.push_back(
+        {"connector/" + peer.name, [this, peer](std::uint64_t) -> expected<caf::actor> {
+           return link::spawn_connector(system_, context_, peer.name, peer.address, peer.port);
+         }});
   }
 }
 
@@ -154,11 +151,9 @@ void node_tree::watch_ground() {
   watched.push_back(root_);
   ground_.push_back(system_.spawn([this, watched](caf::event_based_actor* self) -> caf::behavior {
     self->set_default_handler(caf::drop);
-    for (const auto& a : watched)
-      self->monitor(a);
+    for (const auto& a : watched) self->monitor(a);
     self->set_down_handler([this, self](caf::down_msg& d) {
-      if (!stopping_)
-        on_lost_(self->system().render(d.reason));
+      if (!stopping_) on_lost_(self->system().render(d.reason));
     });
     return {[](caf::unit_t) {}};
   }));
@@ -167,22 +162,21 @@ void node_tree::watch_ground() {
 expected<void> node_tree::start() {
   directory_ = directory::spawn_directory(system_, setup_.host, process_, office_, view_);
   ground_.push_back(directory_);
-  if (auto listening = start_links(); !listening)
-    return listening;
+  if (auto listening = start_links(); !listening) return listening;
   start_announcer();
   supervision::supervisor_options o;
   o.name = "node/" + setup_.host;
   o.limits = limits_of(setup_.cluster.health);
   o.first_generation = next_generation();
   o.seed = o.first_generation;
-  data_ = std::make_unique<data_plane>(system_, setup_.cluster, setup_.host, office_, view_, directory_);
+  data_ = std::make_unique<data_plane>(system_, setup_.cluster, setup_.host, office_, view_,
+                                       directory_);
   add_connectors(o.children);
   data_->add_children(o.children);
   add_launchers(o.children);
   root_ = supervision::spawn_supervisor(system_, std::move(o));
   watch_ground();
-  if (auto open = data_->start_gateway(); !open)
-    return open;
+  if (auto open = data_->start_gateway(); !open) return open;
   data_->announce(next_generation());
   return ok;
 }
@@ -190,22 +184,19 @@ expected<void> node_tree::start() {
 std::string node_tree::describe() const {
   const auto& c = setup_.cluster;
   const auto* self = c.find_host(setup_.host);
-  auto text = fmt::format("host {} of cluster {}: links on {}:{}", setup_.host, c.section.id, self->address, self->port);
+  auto text = fmt::format("host {} of cluster {}: links on {}:{}", setup_.host, c.section.id,
+                          self->address, self->port);
   const auto engines = config::engines_on(c, setup_.host);
   for (const auto& g : c.gateways)
     if (g.host == setup_.host)
       text += fmt::format("\n  gateway for OpenAI clients on http://{}:{}/v1", g.address, g.port);
   for (const auto& r : c.routers)
-    if (r.host == setup_.host)
-      text += "\n  router";
-  for (const auto& e : engines)
-    text += fmt::format("\n  engine {} of pool {}", e.name, e.pool);
+    if (r.host == setup_.host) text += "\n  router";
+  for (const auto& e : engines) text += fmt::format("\n  engine {} of pool {}", e.name, e.pool);
   return text;
 }
 
-void node_tree::drain_requests(const std::function<bool()>& poll) {
-  data_->drain(poll);
-}
+void node_tree::drain_requests(const std::function<bool()>& poll) { data_->drain(poll); }
 
 void node_tree::stop_engines(std::chrono::milliseconds drain, const std::function<bool()>& poll) {
   stopping_ = true;
@@ -219,15 +210,17 @@ void node_tree::stop_engines(std::chrono::milliseconds drain, const std::functio
     for (const auto& [engine, l] : left)
       me->send(l, launcher::stop_engine{d, engine_stop_ms, caf::actor_cast<caf::actor>(me)});
   };
-  for (const auto& [engine, l] : left)
-    me->monitor(l);
+  for (const auto& [engine, l] : left) me->monitor(l);
   order(drain);
   using clock = std::chrono::steady_clock;
   const auto until = clock::now() + drain + engine_stop_ms + launcher_slack_ms;
   bool hurried = false;
   while (!left.empty() && clock::now() < until) {
     me->receive([&](const launcher::engine_stopped& x) { left.erase(x.engine); },
-                [&](const caf::down_msg& d) { std::erase_if(left, [&](const auto& x) { return x.second.address() == d.source; }); },
+                [&](const caf::down_msg& d) {
+                  std::erase_if(left,
+                                [&](const auto& x) { return x.second.address() == d.source; });
+                },
                 caf::after(poll_interval_ms) >> [] {});
     if (!hurried && poll()) {
       hurried = true;
@@ -238,14 +231,14 @@ void node_tree::stop_engines(std::chrono::milliseconds drain, const std::functio
 
 void node_tree::stop() {
   stopping_ = true;
-  if (data_)
-    data_->stop();
+  if (data_) data_->stop();
   if (root_) {
     caf::scoped_actor me{system_};
     // Connectors end their links with them, launchers their engines.
     me->monitor(root_);
     me->send_exit(root_, caf::exit_reason::user_shutdown);
-    me->receive([](const caf::down_msg&) {}, caf::after(engine_stop_ms + launcher_slack_ms) >> [] {});
+    me->receive([](const caf::down_msg&) {},
+                caf::after(engine_stop_ms + launcher_slack_ms) >> [] {});
     root_ = nullptr;
   }
   for (auto i = ground_.rbegin(); i != ground_.rend(); ++i)

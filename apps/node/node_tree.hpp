@@ -27,14 +27,15 @@ struct node_setup {
   config::cluster cluster;
   std::string host;
   std::string config_file;
-  std::string program;           ///< this executable, for engines
-  std::uint64_t started_s = 0;   ///< Unix time of the start: the high part of every generation
+  std::string program;          ///< this executable, for engines
+  std::uint64_t started_s = 0;  ///< Unix time of the start: the high part of every generation
 };
 
-/// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over connectors, data plane and launchers.
+/// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over
+/// connectors, data plane and launchers.
 ///
-/// The ground is not restarted, since all others hold handles to it: when it is lost, `on_lost` is called (any thread) and the process is to end. Used from the
-/// main thread.
+/// The ground is not restarted, since all others hold handles to it: when it is lost, `on_lost` is
+/// called (any thread) and the process is to end. Used from the main thread.
 class node_tree {
  public:
   node_tree(caf::actor_system& system, node_setup setup, std::function<void(std::string)> on_lost);
@@ -45,9 +46,11 @@ class node_tree {
   /// Listeners, then everything else in order. Errors: as `link::listen`, and of the gateway.
   expected<void> start();
 
-  /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused. `poll` is called now and then: true gives up waiting.
+  /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused.
+  /// `poll` is called now and then: true gives up waiting.
   void drain_requests(const std::function<bool()>& poll);
-  /// Engines finish within `drain`, then end. Returns when all processes are gone, at the latest after `drain` and the time to kill.
+  /// Engines finish within `drain`, then end. Returns when all processes are gone, at the latest
+  /// after `drain` and the time to kill.
   void stop_engines(std::chrono::milliseconds drain, const std::function<bool()>& poll);
   /// Says goodbye to the peers and ends all actors.
   void stop();
@@ -73,7 +76,7 @@ class node_tree {
   std::shared_ptr<directory::directory_view> view_ = std::make_shared<directory::directory_view>();
   std::shared_ptr<const link::link_context> context_;
   caf::actor directory_;
-  std::vector<caf::actor> ground_;     ///< ended last, in this order
+  std::vector<caf::actor> ground_;  ///< ended last, in this order
   std::unique_ptr<data_plane> data_;
   std::uint16_t engine_port_ = 0;
   caf::actor root_;

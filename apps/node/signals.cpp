@@ -36,18 +36,19 @@ stop_signals::cause stop_signals::wait(std::optional<std::chrono::milliseconds> 
     int left = -1;
     if (until) {
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*until - clock::now()).count();
-      if (ms <= 0)
-        return cause::timeout;
+      if (ms <= 0) return cause::timeout;
       left = static_cast<int>(ms);
     }
     pollfd fds[2] = {{signals_, POLLIN, 0}, {wake_, POLLIN, 0}};
     if (::poll(fds, 2, left) < 0 && errno != EINTR)
       throw std::runtime_error("cannot wait for signals");
     signalfd_siginfo info;
-    if (fds[0].revents != 0 && ::read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
+    if (fds[0].revents != 0 &&
+        ::read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info))
       return cause::signal;
     std::uint64_t count = 0;
-    if (fds[1].revents != 0 && ::read(wake_, &count, sizeof count) == static_cast<ssize_t>(sizeof count))
+    if (fds[1].revents != 0 &&
+        ::read(wake_, &count, sizeof count) == static_cast<ssize_t>(sizeof count))
       return cause::woken;
   }
 }

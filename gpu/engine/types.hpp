@@ -17,21 +17,22 @@ using job_id = std::uint64_t;
 /// What a loaded model is and can do. Constant after load.
 struct model_info {
   std::string name;
-  position context_tokens = 0;        ///< longest sequence
+  position context_tokens = 0;  ///< longest sequence
   std::uint32_t vocabulary = 0;
   std::uint32_t kv_bytes_per_token = 0;  ///< of an exported range, without its header
-  std::uint64_t kv_layout = 0;        ///< digest of what makes KV exchangeable: model file, types, layers
-  bool ranges = true;                 ///< KV of a range of positions can be copied, exported, removed
-  std::string no_ranges_reason;       ///< why not, for the error that restricts the model to role `both`
+  std::uint64_t kv_layout = 0;  ///< digest of what makes KV exchangeable: model file, types, layers
+  bool ranges = true;           ///< KV of a range of positions can be copied, exported, removed
+  std::string no_ranges_reason;  ///< why not, for the error that restricts the model to role `both`
   bool add_bos = true;
-  std::vector<token_id> end_tokens;   ///< end of generation
+  std::vector<token_id> end_tokens;  ///< end of generation
 };
 
-/// How to choose a token. The draw for token i of choice c depends on (seed, c, i) only: a counter-based generator, so a failover repeats it.
+/// How to choose a token. The draw for token i of choice c depends on (seed, c, i) only: a
+/// counter-based generator, so a failover repeats it.
 struct sampling {
   float temperature = 1.0F;  ///< 0: greedy
   float top_p = 1.0F;
-  std::int32_t top_k = 0;    ///< 0: off
+  std::int32_t top_k = 0;  ///< 0: off
   float min_p = 0.0F;
   std::uint64_t seed = 0;
   float presence_penalty = 0.0F;
@@ -41,11 +42,11 @@ struct sampling {
 
 /// How to constrain and read the answer; made by rendering (see text/), mirrors msg::OutputPlan.
 struct output_plan {
-  std::string grammar;       ///< GBNF; empty: none
+  std::string grammar;  ///< GBNF; empty: none
   bool grammar_lazy = false;
   std::string grammar_triggers_json;
   std::vector<token_id> preserved_tokens;
-  std::string parser_json;   ///< for the tool-call parser; empty: plain text
+  std::string parser_json;  ///< for the tool-call parser; empty: plain text
   std::vector<std::string> stops;
   std::string generation_prompt;
 };

@@ -5,12 +5,12 @@ namespace troupe {
 /// Exit codes of every `troupe` process, for scripts and for the launcher: a stable surface.
 enum exit_code : int {
   exit_ok = 0,
-  exit_failure = 1,         ///< a check found something, a measurement fell short
+  exit_failure = 1,  ///< a check found something, a measurement fell short
   exit_usage = 2,
-  exit_config = 3,          ///< the cluster file is invalid, or names no such host or engine
-  exit_address = 4,         ///< port in use, or an address that isn't this host's
-  exit_model = 5,           ///< a model is missing or corrupt
-  exit_refused = 6,         ///< the node did not accept this engine
+  exit_config = 3,   ///< the cluster file is invalid, or names no such host or engine
+  exit_address = 4,  ///< port in use, or an address that isn't this host's
+  exit_model = 5,    ///< a model is missing or corrupt
+  exit_refused = 6,  ///< the node did not accept this engine
   exit_internal = 7,
 };
 

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// What went wrong, for a person and for a program: `code` is stable and machine-readable (`kv_exhausted`), `message` says what, where and what to do.
-/// A value type; thread-compatible.
+/// What went wrong, for a person and for a program: `code` is stable and machine-readable
+/// (`kv_exhausted`), `message` says what, where and what to do. A value type; thread-compatible.
 struct error {
   std::string code;
   std::string message;
@@ -21,7 +21,8 @@ struct error {
 struct ok_t {};
 inline constexpr ok_t ok{};
 
-/// A value or an `error` (C++20 has no std::expected). Reading the wrong side is a programming error and throws std::bad_variant_access.
+/// A value or an `error` (C++20 has no std::expected). Reading the wrong side is a programming
+/// error and throws std::bad_variant_access.
 template <class T>
 class [[nodiscard]] expected {
  public:

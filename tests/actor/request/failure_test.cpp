@@ -3,7 +3,9 @@
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE_METHOD(stage, "a rejected prompt is told to the client as the worker said it, without another attempt") {
+TEST_CASE_METHOD(
+    stage,
+    "a rejected prompt is told to the client as the worker said it, without another attempt") {
   auto c = submit();
   auto key = asked_once().key;
   route(key, decode, &prefill);
@@ -17,7 +19,8 @@ TEST_CASE_METHOD(stage, "a rejected prompt is told to the client as the worker s
   CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"failed\""));
 }
 
-TEST_CASE_METHOD(stage, "a failed leg ends the other one and is avoided by the next attempt, which goes on where the client is") {
+TEST_CASE_METHOD(stage, "a failed leg ends the other one and is avoided by the next attempt, which "
+                        "goes on where the client is") {
   auto c = submit();
   auto first = asked_once().key;
   route(first, decode, &prefill);
@@ -217,7 +220,8 @@ TEST_CASE_METHOD(stage, "a router that answers in time is not taken as lost late
   CHECK(c.sink->said.empty());
 }
 
-TEST_CASE_METHOD(stage, "a worker that leaves, stops or is restarted ends the attempts at it, and only those") {
+TEST_CASE_METHOD(
+    stage, "a worker that leaves, stops or is restarted ends the attempts at it, and only those") {
   auto c = submit(), other = submit();
   auto all = asked();
   route(all[0].key, decode, &prefill);
@@ -230,7 +234,9 @@ TEST_CASE_METHOD(stage, "a worker that leaves, stops or is restarted ends the at
   }
   SECTION("it left") { leaves(decode), reason = "it left the directory"; }
   SECTION("it failed") { now_is(decode, msg::EntryState::FAILED, 8), reason = "it stopped"; }
-  SECTION("it was restarted, and the state between was not seen") { now_is(decode, msg::EntryState::READY, 9), reason = "it was restarted"; }
+  SECTION("it was restarted, and the state between was not seen") {
+    now_is(decode, msg::EntryState::READY, 9), reason = "it was restarted";
+  }
   CHECK(given(prefill) == lines{"cancel 0/1"});
   CHECK(given(decode).empty());
   auto again = asked_once();
@@ -253,7 +259,8 @@ TEST_CASE_METHOD(stage, "a draining worker keeps its jobs") {
   CHECK(given(both).empty());
 }
 
-TEST_CASE_METHOD(stage, "a job at a worker's new life survives the late news of the old one's end") {
+TEST_CASE_METHOD(stage,
+                 "a job at a worker's new life survives the late news of the old one's end") {
   submit();
   auto key = asked_once().key;
   // The view is ahead of the hub's messages.
@@ -269,7 +276,9 @@ TEST_CASE_METHOD(stage, "a job at a worker's new life survives the late news of 
   CHECK(given(both).empty());
 }
 
-TEST_CASE_METHOD(stage, "a route to a worker that this node knows to be gone is not waited for until the deadline") {
+TEST_CASE_METHOD(
+    stage,
+    "a route to a worker that this node knows to be gone is not waited for until the deadline") {
   auto c = submit();
   leaves(both);
   route(asked_once().key, both);

@@ -24,10 +24,13 @@ TEST_CASE_METHOD(stage, "one worker does it all: accepted, tokens, finished") {
   check_all_released();
   CHECK(given(both).empty());  // nothing was left to cancel
   CHECK(c.sink.use_count() == 1);
-  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"done\"") && Catch::Contains("\"completion_tokens\":3") && Catch::Contains("\"plan\":\"local\""));
+  CHECK_THAT(hub.front->timeline_json(c.external_id),
+             Catch::Contains("\"done\"") && Catch::Contains("\"completion_tokens\":3") &&
+                 Catch::Contains("\"plan\":\"local\""));
 }
 
-TEST_CASE_METHOD(stage, "prefill and decode apart get jobs of one attempt with one token, and the timeline tells of the transfer") {
+TEST_CASE_METHOD(stage, "prefill and decode apart get jobs of one attempt with one token, and the "
+                        "timeline tells of the transfer") {
   auto c = submit();
   auto key = asked_once().key;
   route(key, decode, &prefill);
@@ -47,7 +50,9 @@ TEST_CASE_METHOD(stage, "prefill and decode apart get jobs of one attempt with o
   check_all_released();
   CHECK(given(prefill).empty());
   CHECK(given(decode).empty());
-  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"bytes\":4096") && Catch::Contains("\"compute_ms\":2.5") && Catch::Contains("\"to_token\":9"));
+  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"bytes\":4096") &&
+                                                          Catch::Contains("\"compute_ms\":2.5") &&
+                                                          Catch::Contains("\"to_token\":9"));
 }
 
 TEST_CASE_METHOD(stage, "two attempts never share a transfer token") {
@@ -75,7 +80,8 @@ TEST_CASE_METHOD(stage, "prefill's account may be later than a short answer, and
   prefill_done(key);
   check_all_released();
   CHECK(given(prefill).empty());
-  CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"bytes\":4096") && Catch::Contains("\"done\""));
+  CHECK_THAT(hub.front->timeline_json(c.external_id),
+             Catch::Contains("\"bytes\":4096") && Catch::Contains("\"done\""));
 }
 
 TEST_CASE_METHOD(stage, "a prefill that says nothing after the answer is cancelled in the end") {
@@ -106,8 +112,7 @@ TEST_CASE_METHOD(stage, "tokens that nobody ever accepts do not pile up") {
   auto c = submit();
   auto key = asked_once().key;
   route(key, both);
-  for (std::uint32_t i = 0; i < 256; ++i)
-    tokens(key, both, i, {1});
+  for (std::uint32_t i = 0; i < 256; ++i) tokens(key, both, i, {1});
   CHECK(asked().empty());
   tokens(key, both, 256, {1});
   CHECK(asked_once().exclude == lines{both.name});
@@ -166,7 +171,8 @@ TEST_CASE_METHOD(stage, "one batch carries the tokens of many requests") {
   check_all_released();
 }
 
-TEST_CASE_METHOD(stage, "a long prompt goes in parts to the worker that renders it, two ahead of its credits") {
+TEST_CASE_METHOD(
+    stage, "a long prompt goes in parts to the worker that renders it, two ahead of its credits") {
   submit({.prompt_bytes = 5 * request::part_bytes});
   auto key = asked_once().key;
   route(key, decode, &prefill);
@@ -208,7 +214,8 @@ TEST_CASE_METHOD(stage, "a long prompt goes in parts to the worker that renders 
   CHECK(take_envelopes<msg::PromptPart>(decode.actor).empty());
 }
 
-TEST_CASE_METHOD(stage, "leases are renewed with one message per worker and interval, for open jobs only") {
+TEST_CASE_METHOD(
+    stage, "leases are renewed with one message per worker and interval, for open jobs only") {
   submit(), submit(), submit();
   auto all = asked();
   route(all[0].key, both);

@@ -5,7 +5,9 @@
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE_METHOD(stage, "when the client goes away both workers and the router are told, and it is not called again") {
+TEST_CASE_METHOD(
+    stage,
+    "when the client goes away both workers and the router are told, and it is not called again") {
   auto c = submit();
   auto key = asked_once().key;
   route(key, decode, &prefill);
@@ -114,7 +116,8 @@ TEST_CASE_METHOD(stage, "a node that stops tells its clients, and takes nobody a
   check_all_released();
 }
 
-TEST_CASE_METHOD(stage, "a request that was on its way to the hub when the node began to stop is told, too") {
+TEST_CASE_METHOD(
+    stage, "a request that was on its way to the hub when the node began to stop is told, too") {
   auto sink = std::make_shared<recording_sink>();
   request::submission s;
   s.id = {77, 500};
@@ -151,7 +154,8 @@ TEST_CASE_METHOD(stage, "a message that cannot be read does not end the node's r
   check_all_released();
 }
 
-TEST_CASE_METHOD(stage, "when the hub dies, requests release what they hold and their clients are told") {
+TEST_CASE_METHOD(stage,
+                 "when the hub dies, requests release what they hold and their clients are told") {
   auto c = submit();
   auto key = asked_once().key;
   route(key, decode, &prefill);
@@ -179,10 +183,10 @@ TEST_CASE("above the limit of open requests the desk says no, and the client is 
   CHECK(sink->said.empty());
 }
 
-TEST_CASE_METHOD(stage, "models are ready when a whole way through them is, and say what is missing") {
+TEST_CASE_METHOD(stage,
+                 "models are ready when a whole way through them is, and say what is missing") {
   CHECK(hub.front->models().at(0).ready);
-  for (auto& [name, e] : entries)
-    e.role = msg::Role::PREFILL;
+  for (auto& [name, e] : entries) e.role = msg::Role::PREFILL;
   view->set(std::make_shared<directory::snapshot>(entries));
   CHECK_FALSE(hub.front->models().at(0).ready);
   CHECK_THAT(hub.front->models().at(0).reason, Catch::Contains("no decode engine"));
@@ -190,7 +194,8 @@ TEST_CASE_METHOD(stage, "models are ready when a whole way through them is, and 
   entries[second.name].state = msg::EntryState::LOADING;
   entries[second.name].detail = "40 %";
   view->set(std::make_shared<directory::snapshot>(entries));
-  CHECK_THAT(hub.front->models().at(0).reason, Catch::Contains("decode/p/c.0 is loading its model: 40 %"));
+  CHECK_THAT(hub.front->models().at(0).reason,
+             Catch::Contains("decode/p/c.0 is loading its model: 40 %"));
   entries[second.name].state = msg::EntryState::READY;
   view->set(std::make_shared<directory::snapshot>(entries));
   CHECK(hub.front->models().at(0).ready);

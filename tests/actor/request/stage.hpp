@@ -1,6 +1,7 @@
 #pragma once
 
-// A node's request hub among actors that a test plays itself: the router, three workers and the directory. One clock, moved by the test.
+// A node's request hub among actors that a test plays itself: the router, three workers and the
+// directory. One clock, moved by the test.
 
 #include "actors/request/hub.hpp"
 #include "actors/request/request_actor.hpp"
@@ -29,13 +30,14 @@ struct recording_sink : request::client_sink {
   std::vector<request::failure> failures;
   std::vector<request::totals> ends;
 
-  void on_accepted(std::uint16_t prompt, std::uint32_t tokens, std::uint32_t cached, const std::string& echo) override {
-    said.push_back("accepted " + std::to_string(prompt) + " " + std::to_string(tokens) + "/" + std::to_string(cached) + (echo.empty() ? "" : " " + echo));
+  void on_accepted(std::uint16_t prompt, std::uint32_t tokens, std::uint32_t cached,
+                   const std::string& echo) override {
+    said.push_back("accepted " + std::to_string(prompt) + " " + std::to_string(tokens) + "/" +
+                   std::to_string(cached) + (echo.empty() ? "" : " " + echo));
   }
   void on_delta(std::uint16_t prompt, msg::StreamDelta::Reader d) override {
     said.push_back("delta " + std::to_string(prompt));
-    for (auto id : d.getIds())
-      ids[{prompt, d.getChoice()}].push_back(id);
+    for (auto id : d.getIds()) ids[{prompt, d.getChoice()}].push_back(id);
   }
   void on_finished(const request::totals& sum) override {
     said.emplace_back("finished");
@@ -143,8 +145,7 @@ struct stage : deterministic_system {
     for (auto& [from, e] : take_envelopes<msg::RouteRequest>(router)) {
       msg::view<msg::RouteRequest> in{e};
       route_asked r{request::read(in->getKey()), {}, in->getResumedTokens()};
-      for (auto name : in->getExclude())
-        r.exclude.emplace_back(name.cStr());
+      for (auto name : in->getExclude()) r.exclude.emplace_back(name.cStr());
       all.push_back(r);
     }
     return all;
@@ -155,7 +156,8 @@ struct stage : deterministic_system {
     REQUIRE(all.size() == 1);
     return all.front();
   }
-  std::uint64_t route(const job_key& key, const played_worker& to, const played_worker* from = nullptr) {
+  std::uint64_t route(const job_key& key, const played_worker& to,
+                      const played_worker* from = nullptr) {
     msg::draft<msg::Route> d;
     write(d->initKey(), key);
     d->setPlan(from ? msg::TransferPlan::FULL : msg::TransferPlan::LOCAL);
@@ -163,8 +165,7 @@ struct stage : deterministic_system {
       out.setName(w.name);
       out.setGeneration(w.generation);
     };
-    if (from)
-      put(d->initPrefill(), *from);
+    if (from) put(d->initPrefill(), *from);
     put(d->initDecode(), to);
     d->setLease(next_lease);
     granted.insert(next_lease);
@@ -194,37 +195,46 @@ struct stage : deterministic_system {
 
   // -- workers -----------------------------------------------------------------------
 
-  /// What a worker was given since the last time: "decode self 2/1 resumed 3", "cancel 1/1": prompt/attempt.
+  /// What a worker was given since the last time: "decode self 2/1 resumed 3", "cancel 1/1":
+  /// prompt/attempt.
   std::vector<std::string> given(const played_worker& w) {
     std::vector<std::string> all;
-    auto number = [](const job_key& k) { return std::to_string(k.prompt) + "/" + std::to_string(k.attempt); };
+    auto number = [](const job_key& k) {
+      return std::to_string(k.prompt) + "/" + std::to_string(k.attempt);
+    };
     auto resumed = [](msg::Job::Reader j) {
       std::size_t ids = 0;
-      for (auto c : j.getResume().getChoices())
-        ids += c.getIds().size();
+      for (auto c : j.getResume().getChoices()) ids += c.getIds().size();
       return ids == 0 ? "" : " resumed " + std::to_string(ids);
     };
     for (auto& [from, e] : take_envelopes<msg::PrefillJob>(w.actor)) {
       msg::view<msg::PrefillJob> in{e};
-      tokens_of_jobs.emplace_back(in->getJob().getTransferToken().begin(), in->getJob().getTransferToken().end());
-      all.push_back("prefill to " + std::string{in->getDecode().getName().cStr()} + " " + number(request::read(in->getJob().getKey())) + resumed(in->getJob()));
+      tokens_of_jobs.emplace_back(in->getJob().getTransferToken().begin(),
+                                  in->getJob().getTransferToken().end());
+      all.push_back("prefill to " + std::string{in->getDecode().getName().cStr()} + " " +
+                    number(request::read(in->getJob().getKey())) + resumed(in->getJob()));
     }
     for (auto& [from, e] : take_envelopes<msg::DecodeJob>(w.actor)) {
       msg::view<msg::DecodeJob> in{e};
-      tokens_of_jobs.emplace_back(in->getJob().getTransferToken().begin(), in->getJob().getTransferToken().end());
-      const auto source = in->getSource().isSelf() ? std::string{"self"} : std::string{"from "} + in->getSource().getPrefill().getName().cStr();
-      all.push_back("decode " + source + " " + number(request::read(in->getJob().getKey())) + resumed(in->getJob()));
+      tokens_of_jobs.emplace_back(in->getJob().getTransferToken().begin(),
+                                  in->getJob().getTransferToken().end());
+      const auto source = in->getSource().isSelf()
+                              ? std::string{"self"}
+                              : std::string{"from "} +
+                                    in->getSource().getPrefill().getName().cStr();
+      all.push_back("decode " + source + " " + number(request::read(in->getJob().getKey())) +
+                    resumed(in->getJob()));
     }
     for (auto& [from, e] : take_envelopes<msg::CancelJobs>(w.actor)) {
       msg::view<msg::CancelJobs> in{e};
-      for (auto k : in->getKeys())
-        all.push_back("cancel " + number(request::read(k)));
+      for (auto k : in->getKeys()) all.push_back("cancel " + number(request::read(k)));
     }
     return all;
   }
   std::vector<std::vector<std::uint8_t>> tokens_of_jobs;
 
-  void accept(const job_key& key, const played_worker& by, std::uint32_t tokens = 10, std::uint32_t cached = 0, const std::string& echo = {}) {
+  void accept(const job_key& key, const played_worker& by, std::uint32_t tokens = 10,
+              std::uint32_t cached = 0, const std::string& echo = {}) {
     msg::draft<msg::Accepted> d;
     write(d->initKey(), key);
     d->setWorker(by.name);
@@ -233,7 +243,9 @@ struct stage : deterministic_system {
     d->setEchoText(echo);
     to_hub(by.name, std::move(d));
   }
-  void tokens(const job_key& key, const played_worker& by, std::uint32_t first, const std::vector<int>& ids, msg::FinishReason why = msg::FinishReason::NONE, std::uint16_t choice = 0) {
+  void tokens(const job_key& key, const played_worker& by, std::uint32_t first,
+              const std::vector<int>& ids, msg::FinishReason why = msg::FinishReason::NONE,
+              std::uint16_t choice = 0) {
     msg::draft<msg::TokenBatch> d;
     d->setWorker(by.name);
     d->setGeneration(by.generation);
@@ -242,14 +254,14 @@ struct stage : deterministic_system {
     s.setChoice(choice);
     s.setFirstIndex(first);
     auto list = s.initIds(static_cast<unsigned>(ids.size()));
-    for (unsigned i = 0; i < ids.size(); ++i)
-      list.set(i, ids[i]);
+    for (unsigned i = 0; i < ids.size(); ++i) list.set(i, ids[i]);
     s.setFinish(why);
     to_hub(by.name, std::move(d));
   }
   /// `JobFailed` or `Rejected`.
   template <class Schema>
-  void bad_end(const job_key& key, const played_worker& by, int status, const std::string& code, bool retryable, const std::string& parameter = {}) {
+  void bad_end(const job_key& key, const played_worker& by, int status, const std::string& code,
+               bool retryable, const std::string& parameter = {}) {
     msg::draft<Schema> d;
     write(d->initKey(), key);
     d->setWorker(by.name);

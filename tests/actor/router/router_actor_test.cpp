@@ -42,18 +42,19 @@ struct fixture : test::deterministic_system {
     e.host = "a";
     e.transfer_kind = "ucx";
     e.transfer_address = {1, 2, 3};
-    caf::anon_send(router, directory::directory_changed{{{e}, {}}, std::make_shared<directory::snapshot>(), lost_host});
+    caf::anon_send(router, directory::directory_changed{
+                               {{e}, {}}, std::make_shared<directory::snapshot>(), lost_host});
     run();
   }
-  void ask(std::uint32_t attempt = 1, const std::string& model = "m", const std::vector<std::uint64_t>& chain = {}) {
+  void ask(std::uint32_t attempt = 1, const std::string& model = "m",
+           const std::vector<std::uint64_t>& chain = {}) {
     msg::draft<msg::RouteRequest> d;
     d->initKey().setAttempt(attempt);
     d->setReplyTo("requests/h");
     d->setModel(model);
     d->setPromptBytes(4'000);
     auto list = d->initChain(static_cast<unsigned>(chain.size()));
-    for (unsigned i = 0; i < chain.size(); ++i)
-      list.set(i, chain[i]);
+    for (unsigned i = 0; i < chain.size(); ++i) list.set(i, chain[i]);
     send("requests/h", std::move(d));
   }
   template <class Schema>
@@ -82,7 +83,8 @@ TEST_CASE_METHOD(fixture, "the router follows the directory from its start") {
   CHECK(subscribed[0].who == router);
 }
 
-TEST_CASE_METHOD(fixture, "it answers with a whole address of the worker, to who asked, and with the key of the question") {
+TEST_CASE_METHOD(fixture, "it answers with a whole address of the worker, to who asked, and with "
+                          "the key of the question") {
   tell(msg::EntryState::READY);
   ask(3);
   auto routes = take_envelopes<msg::Route>(requests);
@@ -105,7 +107,9 @@ TEST_CASE_METHOD(fixture, "it refuses with the reason while nothing is ready") {
   ask(1, "nobody");
   auto refusals = take_envelopes<msg::RouteRefused>(requests);
   REQUIRE(refusals.size() == 3);
-  auto status = [&](std::size_t i) { return msg::view<msg::RouteRefused>{refusals[i].second}->getFailure().getHttpStatus(); };
+  auto status = [&](std::size_t i) {
+    return msg::view<msg::RouteRefused> { refusals[i].second } -> getFailure().getHttpStatus();
+  };
   CHECK(status(0) == 503);
   CHECK(status(1) == 503);
   CHECK(status(2) == 404);
@@ -114,7 +118,9 @@ TEST_CASE_METHOD(fixture, "it refuses with the reason while nothing is ready") {
   CHECK(r->getFailure().getRetryAfterMs() > 0);
 }
 
-TEST_CASE_METHOD(fixture, "a gap in prefix events asks that worker for everything, once; then its prefixes count") {
+TEST_CASE_METHOD(
+    fixture,
+    "a gap in prefix events asks that worker for everything, once; then its prefixes count") {
   tell(msg::EntryState::READY);
   events(0);
   CHECK(pending(worker) == 0);
@@ -134,8 +140,10 @@ TEST_CASE_METHOD(fixture, "a message that cannot be read does not end the router
   const std::uint32_t size = 1;
   auto garbage = msg::frozen_message::adopt(std::move(words), {&size, 1});
   REQUIRE(garbage);
-  office->send({router::router_name, 0}, {"requests/h", 0}, msg::envelope<msg::RouteRequest>{*garbage});
-  office->send({router::router_name, 0}, {"requests/h", 0}, msg::envelope<msg::WorkerReport>{*garbage});
+  office->send({router::router_name, 0}, {"requests/h", 0},
+               msg::envelope<msg::RouteRequest>{*garbage});
+  office->send({router::router_name, 0}, {"requests/h", 0},
+               msg::envelope<msg::WorkerReport>{*garbage});
   run();
   ask();
   CHECK(take_envelopes<msg::Route>(requests).size() == 1);
@@ -152,7 +160,7 @@ TEST_CASE_METHOD(fixture, "two incarnations of the router give different leases"
     tell(msg::EntryState::READY);
     ask();
     for (auto& [from, e] : take_envelopes<msg::Route>(requests))
-      leases.insert(msg::view<msg::Route>{e}->getLease());
+      leases.insert(msg::view<msg::Route> { e } -> getLease());
   }
   CHECK(leases.size() == 3);
 }

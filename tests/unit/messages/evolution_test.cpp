@@ -1,5 +1,6 @@
-// A node speaks protocol N and N-1: a newer writer must not disturb an older reader, nor the other way round, and what an older node forwards without reading
-// keeps the fields that it does not know.
+// A node speaks protocol N and N-1: a newer writer must not disturb an older reader, nor the other
+// way round, and what an older node forwards without reading keeps the fields that it does not
+// know.
 
 #include "messages/envelope.hpp"
 #include "messages/job.capnp.h"
@@ -47,7 +48,8 @@ TEST_CASE("a newer reader understands an older writer and sees defaults", "[mess
 
 TEST_CASE("unknown fields survive a hop through an older node", "[messages]") {
   auto words = newer().body.to_words();
-  auto forwarded = msg::frozen_message::from_bytes({reinterpret_cast<const std::byte*>(words.begin()), words.size() * sizeof(capnp::word)});
+  auto forwarded = msg::frozen_message::from_bytes(
+      {reinterpret_cast<const std::byte*>(words.begin()), words.size() * sizeof(capnp::word)});
   REQUIRE(forwarded);
   msg::view<test::NewerPromptPart> v{*forwarded};
   REQUIRE(v->getKey().getEpoch() == 99);
@@ -55,7 +57,8 @@ TEST_CASE("unknown fields survive a hop through an older node", "[messages]") {
   REQUIRE(v->getOrigin() == "h7");
 }
 
-TEST_CASE("an older node that copies a struct keeps the fields that it does not know", "[messages]") {
+TEST_CASE("an older node that copies a struct keeps the fields that it does not know",
+          "[messages]") {
   msg::view<msg::PromptPart> v{newer().body};
   msg::draft<msg::PromptPart> d;
   d->setKey(v->getKey());

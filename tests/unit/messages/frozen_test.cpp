@@ -1,4 +1,5 @@
-// What a frozen message promises: no copy on local sends, sizes checked before allocation, a cap at construction, and safety against whatever a wire may bring.
+// What a frozen message promises: no copy on local sends, sizes checked before allocation, a cap at
+// construction, and safety against whatever a wire may bring.
 
 #include "messages/common.capnp.h"
 #include "messages/envelope.hpp"
@@ -34,8 +35,7 @@ msg::envelope<msg::PromptPart> part_of(std::size_t bytes) {
 }
 
 std::vector<std::byte> table(std::vector<std::uint32_t> numbers, std::size_t words_that_follow) {
-  if (numbers.size() % 2 != 0)
-    numbers.push_back(0);
+  if (numbers.size() % 2 != 0) numbers.push_back(0);
   std::vector<std::byte> bytes(numbers.size() * 4 + words_that_follow * 8);
   std::memcpy(bytes.data(), numbers.data(), numbers.size() * 4);
   return bytes;
@@ -82,7 +82,9 @@ TEST_CASE("framings that lie are refused before anything is allocated", "[messag
       {"three bytes", std::vector<std::byte>(3), "message_malformed"},
       {"2^32 segments", table({0xffffffffU, 1}, 1), "message_malformed"},
       {"65 segments", table(std::vector<std::uint32_t>(66, 64), 1), "message_malformed"},
-      {"table cut off", std::vector<std::byte>{std::byte{5}, std::byte{0}, std::byte{0}, std::byte{0}}, "message_malformed"},
+      {"table cut off",
+       std::vector<std::byte>{std::byte{5}, std::byte{0}, std::byte{0}, std::byte{0}},
+       "message_malformed"},
       {"no words at all", table({0, 0}, 0), "message_malformed"},
       {"16 GiB announced", table({0, 0x7fffffffU}, 1), "message_too_large"},
       {"more announced than follows", table({0, 10}, 9), "message_malformed"},
@@ -106,16 +108,15 @@ TEST_CASE("any corruption of a message is either refused or read without harm", 
     for (int flips = 0; flips < 4; ++flips)
       bytes[random() % bytes.size()] ^= static_cast<std::byte>(1U << (random() % 8));
     auto m = msg::frozen_message::from_bytes(bytes);
-    if (!m)
-      continue;
+    if (!m) continue;
     try {
       msg::view<msg::PromptPart> v{*m};
       std::size_t sum = v->getKey().getAttempt();
-      for (auto b : v->getBytes())
-        sum += b;
+      for (auto b : v->getBytes()) sum += b;
       static_cast<void>(sum);
     } catch (const kj::Exception&) {
-      // Cap'n Proto refuses a bad pointer by exception: whoever reads a peer's message catches it at the door.
+      // Cap'n Proto refuses a bad pointer by exception: whoever reads a peer's message catches it
+      // at the door.
     }
   }
 }
@@ -128,11 +129,9 @@ TEST_CASE("many threads read one message at once", "[messages]") {
     threads.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {
         msg::view<msg::PromptPart> v{e};
-        if (v->getBytes().size() == 10'000 && v->getBytes()[255] == 255)
-          ++good;
+        if (v->getBytes().size() == 10'000 && v->getBytes()[255] == 255) ++good;
       }
     });
-  for (auto& t : threads)
-    t.join();
+  for (auto& t : threads) t.join();
   REQUIRE(good == 2'000);
 }

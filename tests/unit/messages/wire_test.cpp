@@ -45,7 +45,8 @@ TEST_CASE_METHOD(fixture, "a parcel goes through CAF's wire format", "[messages]
   d->setSequence(7);
   auto e = std::move(d).freeze();
   REQUIRE(e);
-  auto buffer = bytes_of(caf::make_message(msg::make_parcel({"decode/p/h1.0", 3}, {"requests/h0", 1}, *e)));
+  auto buffer = bytes_of(
+      caf::make_message(msg::make_parcel({"decode/p/h1.0", 3}, {"requests/h0", 1}, *e)));
   caf::message back;
   caf::binary_deserializer source{system, buffer};
   REQUIRE_FALSE(source(back));
@@ -54,7 +55,7 @@ TEST_CASE_METHOD(fixture, "a parcel goes through CAF's wire format", "[messages]
   REQUIRE(p.to == msg::address{"decode/p/h1.0", 3});
   REQUIRE(p.from == msg::address{"requests/h0", 1});
   REQUIRE(p.schema == msg::schema_id<msg::Ping>());
-  REQUIRE(msg::view<msg::Ping>{p.body}->getSequence() == 7);
+  REQUIRE(msg::view<msg::Ping> { p.body } -> getSequence() == 7);
 }
 
 TEST_CASE_METHOD(fixture, "an envelope keeps its type on CAF's wire", "[messages]") {
@@ -71,7 +72,8 @@ TEST_CASE_METHOD(fixture, "an envelope keeps its type on CAF's wire", "[messages
   REQUIRE(v->getKeys()[1].getAttempt() == 5);
 }
 
-TEST_CASE_METHOD(fixture, "hostile bytes never allocate more than the cap and never crash", "[messages]") {
+TEST_CASE_METHOD(fixture, "hostile bytes never allocate more than the cap and never crash",
+                 "[messages]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random{seed};
@@ -88,12 +90,12 @@ TEST_CASE_METHOD(fixture, "hostile bytes never allocate more than the cap and ne
     auto buffer = original;
     // Counts and sizes stand at the front: most flips go there.
     for (int flips = 0; flips < 3; ++flips)
-      buffer[random() % (round % 2 == 0 ? 8 : buffer.size())] ^= static_cast<char>(1U << (random() % 8));
+      buffer[random() % (round % 2 == 0 ? 8 : buffer.size())] ^= static_cast<char>(
+          1U << (random() % 8));
     buffer.resize(buffer.size() - random() % 20);
     msg::frozen_message m;
     caf::binary_deserializer source{system, buffer};
-    if (auto err = source(m))
-      continue;
+    if (auto err = source(m)) continue;
     REQUIRE(m.byte_size() <= msg::message_bytes_max);
   }
 }
@@ -101,8 +103,8 @@ TEST_CASE_METHOD(fixture, "hostile bytes never allocate more than the cap and ne
 TEST_CASE("schema ids differ", "[messages]") {
   std::set<std::uint64_t> ids;
   std::size_t count = 0;
-#define TROUPE_ID(Schema)                    \
-  ids.insert(msg::schema_id<msg::Schema>()); \
+#define TROUPE_ID(Schema)                                                                          \
+  ids.insert(msg::schema_id<msg::Schema>());                                                       \
   ++count;
   TROUPE_ENVELOPE_SCHEMAS(TROUPE_ID)
 #undef TROUPE_ID

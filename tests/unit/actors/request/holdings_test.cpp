@@ -25,7 +25,8 @@ struct fixture : test::deterministic_system {
     office->bind("router/0", 0, router);
   }
   std::unique_ptr<held_job> job(std::uint64_t generation = 7) {
-    return std::make_unique<held_job>(office, book, msg::address{"requests/h", 0}, msg::address{"both/p/h.0", generation}, key);
+    return std::make_unique<held_job>(office, book, msg::address{"requests/h", 0},
+                                      msg::address{"both/p/h.0", generation}, key);
   }
 };
 
@@ -57,7 +58,8 @@ TEST_CASE_METHOD(fixture, "a job that is done leaves the book at once, and nothi
   CHECK(pending(worker) == 0);
 }
 
-TEST_CASE_METHOD(fixture, "a cancellation for an earlier life of a worker does not reach the later one") {
+TEST_CASE_METHOD(fixture,
+                 "a cancellation for an earlier life of a worker does not reach the later one") {
   job(6).reset();
   run();
   CHECK(pending(worker) == 0);
@@ -65,7 +67,8 @@ TEST_CASE_METHOD(fixture, "a cancellation for an earlier life of a worker does n
 }
 
 TEST_CASE_METHOD(fixture, "a routing lease goes back once, when it is let go") {
-  auto r = std::make_unique<held_route>(office, msg::address{"requests/h", 0}, msg::address{"router/0", 0}, 99, "h");
+  auto r = std::make_unique<held_route>(office, msg::address{"requests/h", 0},
+                                        msg::address{"router/0", 0}, 99, "h");
   run();
   CHECK(pending(router) == 0);
   r.reset();
@@ -141,8 +144,7 @@ TEST_CASE("the gate's limits hold and its counts come back to zero with many thr
     threads.emplace_back([&] {
       for (int i = 0; i < 5'000; ++i) {
         auto place = gate->enter(100);
-        if (!place)
-          continue;
+        if (!place) continue;
         ++entered;
         raise(most, ++inside);
         raise(most_bytes, bytes += 100);
@@ -151,8 +153,7 @@ TEST_CASE("the gate's limits hold and its counts come back to zero with many thr
         --inside;
       }
     });
-  for (auto& t : threads)
-    t.join();
+  for (auto& t : threads) t.join();
   CHECK(entered > 0);
   CHECK(most <= requests_max);
   CHECK(most_bytes <= bytes_max);

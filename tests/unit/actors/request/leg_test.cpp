@@ -49,7 +49,13 @@ prompt_content content(std::size_t prompt_bytes, unsigned biases = 1) {
   return p;
 }
 
-job_terms terms() { return {{{1, 2}, 3, 4}, "requests/h", std::chrono::milliseconds{60'000}, std::chrono::milliseconds{3'000}, std::vector<std::uint8_t>(16, 9)}; }
+job_terms terms() {
+  return {{{1, 2}, 3, 4},
+          "requests/h",
+          std::chrono::milliseconds{60'000},
+          std::chrono::milliseconds{3'000},
+          std::vector<std::uint8_t>(16, 9)};
+}
 
 struct route {
   capnp::MallocMessageBuilder b;
@@ -78,7 +84,8 @@ void read_content(kj::ArrayPtr<const kj::byte> bytes, F&& check) {
 
 }  // namespace
 
-TEST_CASE("a decode job that gets its prompt with the KV keeps all that sampling needs, and no prompt") {
+TEST_CASE(
+    "a decode job that gets its prompt with the KV keeps all that sampling needs, and no prompt") {
   const auto p = content(10'000);
   route way;
   auto e = make_decode_job(terms(), p, stream_ledger{3}, false, way.r.asReader());
@@ -140,7 +147,7 @@ TEST_CASE("a job carries its key, terms, chain and what the client has") {
 
   auto first = make_prefill_job(terms(), p, stream_ledger{1}, way.r.asReader());
   REQUIRE(first);
-  CHECK_FALSE(msg::view<msg::PrefillJob>{*first}->getJob().hasResume());
+  CHECK_FALSE(msg::view<msg::PrefillJob> { *first } -> getJob().hasResume());
 }
 
 TEST_CASE("long prompts travel in parts that are exactly the prompt") {
@@ -176,26 +183,30 @@ TEST_CASE("a prompt of one part exactly is inline, one word more is not") {
   // Content that is measured rather than guessed: its framing depends on Cap'n Proto.
   const auto overhead = content(0).bytes();
   auto p = content(part_bytes - overhead - 1);
-  for (std::size_t n = part_bytes - overhead - 64; p.bytes() != part_bytes && n < part_bytes; n += 8)
+  for (std::size_t n = part_bytes - overhead - 64; p.bytes() != part_bytes && n < part_bytes;
+       n += 8)
     p = content(n);
   REQUIRE(p.bytes() == part_bytes);
   route way;
   auto e = make_prefill_job(terms(), p, stream_ledger{1}, way.r.asReader());
   REQUIRE(e);
-  CHECK(msg::view<msg::PrefillJob>{*e}->getJob().getContent().getInline().size() == part_bytes);
+  CHECK(msg::view<msg::PrefillJob> { *e } -> getJob().getContent().getInline().size() ==
+        part_bytes);
 }
 
 TEST_CASE("what decode needs is never sent in parts: nobody would send them") {
   route way;
   // 40,000 biases are 320 KB.
-  auto e = make_decode_job(terms(), content(100, 40'000), stream_ledger{1}, false, way.r.asReader());
+  auto e = make_decode_job(terms(), content(100, 40'000), stream_ledger{1}, false,
+                           way.r.asReader());
   REQUIRE(e);
   msg::view<msg::DecodeJob> job{*e};
   auto in = job->getJob().getContent();
   CHECK(in.getBytes() > part_bytes);
   CHECK(in.getInline().size() == in.getBytes());
 
-  auto too_large = make_decode_job(terms(), content(100, 140'000), stream_ledger{1}, false, way.r.asReader());
+  auto too_large = make_decode_job(terms(), content(100, 140'000), stream_ledger{1}, false,
+                                   way.r.asReader());
   REQUIRE_FALSE(too_large);
   CHECK(too_large.error().code == "message_too_large");
 }

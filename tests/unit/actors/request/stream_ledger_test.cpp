@@ -11,14 +11,15 @@ using verdict = stream_ledger::verdict;
 
 namespace {
 
-verdict take(stream_ledger& l, std::uint16_t choice, std::uint32_t first, const std::vector<int>& ids, msg::FinishReason why = msg::FinishReason::NONE, std::uint32_t emitted_bytes = 0) {
+verdict take(stream_ledger& l, std::uint16_t choice, std::uint32_t first,
+             const std::vector<int>& ids, msg::FinishReason why = msg::FinishReason::NONE,
+             std::uint32_t emitted_bytes = 0) {
   capnp::MallocMessageBuilder b;
   auto d = b.initRoot<msg::StreamDelta>();
   d.setChoice(choice);
   d.setFirstIndex(first);
   auto list = d.initIds(static_cast<unsigned>(ids.size()));
-  for (unsigned i = 0; i < ids.size(); ++i)
-    list.set(i, ids[i]);
+  for (unsigned i = 0; i < ids.size(); ++i) list.set(i, ids[i]);
   d.setFinish(why);
   d.setEmittedBytes(emitted_bytes);
   return l.take(d.asReader());

@@ -102,6 +102,7 @@ TEST_CASE("the store keeps the last of each id, and forgets the oldest above its
   }
   CHECK(store.get("9").empty());
   CHECK_THAT(store.get("10"), Catch::Contains("\"done\""));
-  CHECK_THAT(store.get(std::to_string(timelines_max + 9)), Catch::Contains("\"done\"") && !Catch::Contains("running"));
+  CHECK_THAT(store.get(std::to_string(timelines_max + 9)),
+             Catch::Contains("\"done\"") && !Catch::Contains("running"));
   CHECK(store.get("nobody").empty());
 }

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::uint64_t first_lease = 1'000;
 
-directory::entry worker(const std::string& name, msg::Role role, const std::string& host, std::uint64_t generation = 7, msg::EntryState state = msg::EntryState::READY) {
+directory::entry worker(const std::string& name, msg::Role role, const std::string& host,
+                        std::uint64_t generation = 7,
+                        msg::EntryState state = msg::EntryState::READY) {
   directory::entry e;
   e.name = name;
   e.generation = generation;
@@ -29,12 +31,16 @@ directory::entry worker(const std::string& name, msg::Role role, const std::stri
 
 /// Two racks: a1 and a2 in one, b1 in the other.
 std::map<std::string, topology::place> places() {
-  return {{"a1", {"r", "z", "a", "a1"}}, {"a2", {"r", "z", "a", "a2"}}, {"b1", {"r", "z", "b", "b1"}}};
+  return {
+      {"a1", {"r", "z", "a", "a1"}}, {"a2", {"r", "z", "a", "a2"}}, {"b1", {"r", "z", "b", "b1"}}};
 }
 
 struct shard {
   router_policy policy;
-  explicit shard(std::vector<directory::entry> entries, router_limits limits = {}) : policy(limits, places(), {"m", "other"}, first_lease) { policy.update({std::move(entries), {}}); }
+  explicit shard(std::vector<directory::entry> entries, router_limits limits = {})
+      : policy(limits, places(), {"m", "other"}, first_lease) {
+    policy.update({std::move(entries), {}});
+  }
 
   static route_query query(std::uint32_t prompt_bytes = 4'000) {
     route_query q;
@@ -46,8 +52,7 @@ struct shard {
   }
   route_choice choose(const route_query& q = query()) {
     auto answer = policy.decide(q);
-    if (auto* refused = std::get_if<route_refusal>(&answer))
-      FAIL(refused->message);
+    if (auto* refused = std::get_if<route_refusal>(&answer)) FAIL(refused->message);
     return std::get<route_choice>(answer);
   }
   route_refusal refuse(const route_query& q = query()) {
@@ -57,12 +62,14 @@ struct shard {
   }
   router_policy::worker_view view(const std::string& name) const {
     for (auto& w : policy.workers())
-      if (w.entry.name == name)
-        return w;
+      if (w.entry.name == name) return w;
     FAIL("no worker " << name);
     return {};
   }
-  bool knows(const std::string& worker, std::vector<std::uint64_t> blocks, std::uint64_t sequence = 0) { return policy.prefixes(worker, 7, sequence, false, blocks, {}); }
+  bool knows(const std::string& worker, std::vector<std::uint64_t> blocks,
+             std::uint64_t sequence = 0) {
+    return policy.prefixes(worker, 7, sequence, false, blocks, {});
+  }
 };
 
 const auto both = msg::Role::BOTH;
@@ -74,8 +81,7 @@ const auto decode = msg::Role::DECODE;
 TEST_CASE("the worker with the least outstanding work is chosen, and its lease counts at once") {
   shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
   std::map<std::string, int> chosen;
-  for (int i = 0; i < 10; ++i)
-    ++chosen[s.choose().decode.name];
+  for (int i = 0; i < 10; ++i) ++chosen[s.choose().decode.name];
   CHECK(chosen["both/p/a1.0"] == 5);
   CHECK(chosen["both/p/a2.0"] == 5);
   CHECK(s.view("both/p/a1.0").leases == 5);
@@ -87,11 +93,11 @@ TEST_CASE("what a worker reports as queued counts where it is more than what was
   worker_report r;
   r.queued_tokens = 50'000;
   s.policy.report("both/p/a1.0", 7, r);
-  for (int i = 0; i < 5; ++i)
-    CHECK(s.choose().decode.name == "both/p/a2.0");
+  for (int i = 0; i < 5; ++i) CHECK(s.choose().decode.name == "both/p/a2.0");
 }
 
-TEST_CASE("a report of an old generation, of an unknown worker or with nonsense in it changes nothing") {
+TEST_CASE(
+    "a report of an old generation, of an unknown worker or with nonsense in it changes nothing") {
   shard s{{worker("both/p/a1.0", both, "a1")}};
   worker_report r;
   r.queued_tokens = 50'000;
@@ -100,7 +106,8 @@ TEST_CASE("a report of an old generation, of an unknown worker or with nonsense 
   CHECK_FALSE(s.view("both/p/a1.0").reported);
   CHECK(s.policy.workers().size() == 1);
 
-  for (float bad : {-1.0F, 0.0F, 1e-30F, 1e30F, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+  for (float bad : {-1.0F, 0.0F, 1e-30F, 1e30F, std::numeric_limits<float>::quiet_NaN(),
+                    std::numeric_limits<float>::infinity()}) {
     r.bytes_per_token = bad;
     s.policy.report("both/p/a1.0", 7, r);
     const auto before = s.view("both/p/a1.0").leased_tokens;
@@ -121,10 +128,12 @@ TEST_CASE("prompts are counted in tokens by the model's measured bytes per token
 }
 
 TEST_CASE("among equals the nearest is taken: worker to client, and prefill to decode") {
-  shard local{{worker("both/p/b1.0", both, "b1"), worker("both/p/a2.0", both, "a2"), worker("both/q/a1.0", both, "a1")}};
+  shard local{{worker("both/p/b1.0", both, "b1"), worker("both/p/a2.0", both, "a2"),
+               worker("both/q/a1.0", both, "a1")}};
   CHECK(local.choose().decode.name == "both/q/a1.0");
 
-  shard apart{{worker("prefill/p/b1.0", prefill, "b1"), worker("decode/p/a1.0", decode, "a1"), worker("decode/p/b1.0", decode, "b1")}};
+  shard apart{{worker("prefill/p/b1.0", prefill, "b1"), worker("decode/p/a1.0", decode, "a1"),
+               worker("decode/p/b1.0", decode, "b1")}};
   auto c = apart.choose();
   CHECK(c.how == plan::full);
   CHECK(c.prefill.name == "prefill/p/b1.0");
@@ -191,16 +200,15 @@ TEST_CASE("how the KV travels follows from what decode holds") {
 }
 
 TEST_CASE("workers that failed the request are not asked again while there are others") {
-  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1"), worker("decode/p/b1.0", decode, "b1")}};
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1"),
+           worker("decode/p/b1.0", decode, "b1")}};
   auto q = shard::query();
   q.exclude = {"decode/p/a1.0"};
-  for (int i = 0; i < 5; ++i)
-    CHECK(s.choose(q).decode.name == "decode/p/b1.0");
+  for (int i = 0; i < 5; ++i) CHECK(s.choose(q).decode.name == "decode/p/b1.0");
 
   // The only prefill has failed it, too: it is asked again, the failed decode is still avoided.
   q.exclude = {"decode/p/a1.0", "prefill/p/a1.0"};
-  for (int i = 0; i < 5; ++i)
-    CHECK(s.choose(q).decode.name == "decode/p/b1.0");
+  for (int i = 0; i < 5; ++i) CHECK(s.choose(q).decode.name == "decode/p/b1.0");
 
   q.exclude = {"decode/p/a1.0", "decode/p/b1.0", "prefill/p/a1.0"};
   CHECK(s.choose(q).prefill.name == "prefill/p/a1.0");
@@ -219,7 +227,8 @@ TEST_CASE("an unknown model is 404, a known one without ready workers is 503 and
   CHECK(r.http_status == 503);
   CHECK(r.code == "no_ready_worker");
   CHECK(r.retry_after_ms > 0);
-  CHECK_THAT(r.message, Catch::Contains("both/p/a1.0 is loading its model (40 %)") && Catch::Contains("both/p/b1.0 is draining"));
+  CHECK_THAT(r.message, Catch::Contains("both/p/a1.0 is loading its model (40 %)") &&
+                            Catch::Contains("both/p/b1.0 is draining"));
 
   q.model = "other";
   CHECK_THAT(s.refuse(q).message, Catch::Contains("none of its engines has reported"));
@@ -266,7 +275,8 @@ TEST_CASE("a release meant for an earlier incarnation of the shard frees nothing
   CHECK(now.open_leases() == 1);
 }
 
-TEST_CASE("a restarted worker begins at zero, and leases of its earlier life are not given back to it") {
+TEST_CASE(
+    "a restarted worker begins at zero, and leases of its earlier life are not given back to it") {
   shard s{{worker("both/p/a1.0", both, "a1")}};
   REQUIRE(s.knows("both/p/a1.0", {1}));
   auto old = s.choose();
@@ -331,7 +341,8 @@ TEST_CASE("above the limit of leases requests are refused, and a release makes r
   s.choose();
 }
 
-TEST_CASE("prefix events: in order they add and drop, a gap asks once for everything, a reset begins anew") {
+TEST_CASE("prefix events: in order they add and drop, a gap asks once for everything, a reset "
+          "begins anew") {
   shard s{{worker("both/p/a1.0", both, "a1")}};
   const std::string name = "both/p/a1.0";
   auto blocks = [&] { return s.view(name).blocks; };
@@ -384,39 +395,43 @@ TEST_CASE("whatever happens in whatever order, released leases leave nothing beh
   auto some_worker = [&](std::uint64_t generation) {
     const auto& host = hosts[below(3)];
     const auto role = below(3);
-    return role == 0 ? worker("both/p/" + host + ".0", both, host, generation) : role == 1 ? worker("prefill/p/" + host + ".0", prefill, host, generation) : worker("decode/p/" + host + ".0", decode, host, generation);
+    return role == 0   ? worker("both/p/" + host + ".0", both, host, generation)
+           : role == 1 ? worker("prefill/p/" + host + ".0", prefill, host, generation)
+                       : worker("decode/p/" + host + ".0", decode, host, generation);
   };
   shard s{{worker("both/p/a1.0", both, "a1")}};
   std::vector<std::uint64_t> leases;
   std::set<std::uint64_t> seen;
   for (int step = 0; step < 2'000; ++step) {
     switch (below(6)) {
-      case 0: s.policy.update({{some_worker(7 + below(3))}, {}}); break;
-      case 1: s.policy.update({{}, {some_worker(7)}}); break;
-      case 2:
-        if (!leases.empty())
-          s.policy.release(leases[below(static_cast<unsigned>(leases.size()))]);  // some of them for the second time
-        break;
-      case 3:
-        if (below(20) == 0)
-          s.policy.lose_host(hosts[below(3)]);
-        break;
-      default: {
-        auto q = shard::query(1 + below(100'000));
-        q.host = hosts[below(3)];
-        auto answer = s.policy.decide(q);
-        if (auto* c = std::get_if<route_choice>(&answer)) {
-          CHECK(seen.insert(c->lease).second);
-          leases.push_back(c->lease);
-        }
+    case 0:
+      s.policy.update({{some_worker(7 + below(3))}, {}});
+      break;
+    case 1:
+      s.policy.update({{}, {some_worker(7)}});
+      break;
+    case 2:
+      if (!leases.empty())
+        s.policy.release(leases[below(
+            static_cast<unsigned>(leases.size()))]);  // some of them for the second time
+      break;
+    case 3:
+      if (below(20) == 0) s.policy.lose_host(hosts[below(3)]);
+      break;
+    default: {
+      auto q = shard::query(1 + below(100'000));
+      q.host = hosts[below(3)];
+      auto answer = s.policy.decide(q);
+      if (auto* c = std::get_if<route_choice>(&answer)) {
+        CHECK(seen.insert(c->lease).second);
+        leases.push_back(c->lease);
       }
     }
+    }
     // An underflow would be seen as a number that no sum of leases can reach.
-    for (const auto& w : s.policy.workers())
-      REQUIRE(w.leased_tokens < 2'000ULL * 30'000);
+    for (const auto& w : s.policy.workers()) REQUIRE(w.leased_tokens < 2'000ULL * 30'000);
   }
-  for (auto l : leases)
-    s.policy.release(l);
+  for (auto l : leases) s.policy.release(l);
   CHECK(s.policy.open_leases() == 0);
   for (const auto& w : s.policy.workers()) {
     CHECK(w.leased_tokens == 0);
