@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -57,12 +58,15 @@ struct peer {
   bool control_busy = false;  ///< one at a time, which keeps their order whatever protocol UCX picks for each
   std::vector<std::function<void()>> early_sends;  ///< pieces posted before it was ready
   std::unordered_map<operation*, std::unique_ptr<operation>> operations;
+  std::vector<std::unique_ptr<operation>> parked;  ///< receives that failed; see `core::park`
   std::size_t offers = 0;
   std::uint64_t next_number = 1;
 };
 
 inline constexpr std::size_t offers_per_peer_max = 1024;  ///< announced pieces that nobody has taken; more are declined
 inline constexpr std::size_t peers_max = 4096;            ///< connections; more are refused
+/// Longer than UCX takes from an endpoint's close to its sockets' close, which is a few rounds of progress.
+inline constexpr std::chrono::milliseconds settle_ms{20};
 inline constexpr std::size_t eager_control_bytes_max = 32U << 10U;
 
 /// What the public face shares with the progress thread: names of peers and counters.
@@ -180,6 +184,11 @@ class core {
   void started(operation& made, ucs_status_ptr_t result);
   void finish(operation& ended, ucs_status_t status, std::size_t size);
   void report(operation& ended, ucs_status_t status, std::size_t size);
+  /// A failed endpoint's sockets outlive it for some rounds of progress, and what they still hold goes on into the buffers of its receives, ended or not: so a failed
+  /// receive is reported only `settle_ms` after its endpoint has closed and once a round of progress has found nothing more to read.
+  void park(peer& with, std::unique_ptr<operation> failed);
+  /// Only when the lanes are quiet, unless `all`.
+  bool end_settled(bool all);
 
   /// How a connection ends: both sides in order, or its process or wire broken.
   enum class ending : std::uint8_t { orderly, broken };
@@ -207,6 +216,12 @@ class core {
   std::unordered_map<std::uint64_t, offer> offers_;
   std::unordered_map<operation*, std::unique_ptr<operation>> abandoned_;
   std::vector<std::unique_ptr<peer>> forgotten_;  // endpoints that can't be closed; UCX may still name them
+  std::vector<std::unique_ptr<peer>> ended_;      // over, but callers further up may still hold a reference; freed by the next `progress`
+  struct settling {
+    std::chrono::steady_clock::time_point due;
+    std::unique_ptr<operation> failed;
+  };
+  std::deque<settling> settling_;
   std::uint64_t next_offer_ = 1;
   std::size_t active_ = 0;
   bool shutting_down_ = false;

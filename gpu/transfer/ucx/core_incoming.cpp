@@ -85,9 +85,12 @@ void core::on_failure(void* argument, ucp_ep_h, ucs_status_t status) {
 
 bool core::progress() {
   bool worked = false;
+  ended_.clear();
   for (auto& lane : lanes_)
     if (lane)
       worked |= lane->progress();
+  if (!worked)
+    worked = end_settled(false);
   // Handling may progress a lane again (see `abandon`), which adds to the inbox.
   for (std::size_t i = 0; i < inbox_.size(); ++i) {
     auto in = std::move(inbox_[i]);

@@ -210,28 +210,40 @@ void core::abandon(peer& gone) {
   drop_unsent(gone);
   auto operations = std::move(gone.operations);
   gone.operations.clear();
+  const auto due = std::chrono::steady_clock::now() + settle_ms;
+  for (auto& failed : std::exchange(gone.parked, {}))
+    settling_.push_back({due, std::move(failed)});
   for (auto& [key, op] : operations) {
     auto& ended = *op;
     ended.with = nullptr;
+    if (ended.what == operation::kind::receive_piece && gone.via->handles_errors()) {
+      // UCX never ends this request; a stand-in carries its report.
+      auto stand_in = std::make_unique<operation>();
+      stand_in->owner = this;
+      stand_in->what = ended.what;
+      stand_in->done = std::exchange(ended.done, nullptr);
+      stand_in->memory = ended.memory;
+      settling_.push_back({due, std::move(stand_in)});
+      abandoned_[key] = std::move(op);
+      continue;
+    }
     abandoned_[key] = std::move(op);
     --active_;
     report(ended, UCS_ERR_CONNECTION_RESET, 0);
   }
   if (gone.known)
     by_connection_.erase(gone.connection);
-  auto node = peers_.extract(static_cast<std::uint64_t>(gone.id));
-  if (node && node.mapped()->endpoint != nullptr)
-    forgotten_.push_back(std::move(node.mapped()));
+  if (auto node = peers_.extract(static_cast<std::uint64_t>(gone.id)))
+    (gone.endpoint != nullptr ? forgotten_ : ended_).push_back(std::move(node.mapped()));
 }
 
 void core::forget_if_over(peer& gone) {
   if (!gone.lost || gone.closing || !gone.operations.empty() || !gone.control_queue.empty())
     return;
-  if (gone.endpoint != nullptr)
-    return close(gone);
-  if (gone.known)
-    by_connection_.erase(gone.connection);
-  peers_.erase(static_cast<std::uint64_t>(gone.id));
+  if (gone.endpoint == nullptr)
+    abandon(gone);
+  else if (may_close(gone))
+    close(gone);
 }
 
 std::string core::transports(peer_id id) {
@@ -272,8 +284,10 @@ void core::end_shut_down() {
   // Destroying a worker frees its endpoints and requests; nothing calls back after that.
   for (auto& lane : lanes_)
     lane.reset();
+  end_settled(true);
   abandoned_.clear();
   forgotten_.clear();
+  ended_.clear();
 }
 
 }  // namespace troupe::transfer::ucx

@@ -174,6 +174,8 @@ void core::finish(operation& ended, ucs_status_t status, std::size_t size) {
   auto& with = *ended.with;
   const auto id = with.id;
   auto node = with.operations.extract(&ended);
+  if (status != UCS_OK && ended.what == operation::kind::receive_piece && with.via->handles_errors())
+    return park(with, std::move(node.mapped()));
   --active_;
   report(ended, status, size);
   // The report may have led back here and ended the peer.
@@ -184,6 +186,26 @@ void core::finish(operation& ended, ucs_status_t status, std::size_t size) {
     }
     forget_if_over(*still);
   }
+}
+
+void core::park(peer& with, std::unique_ptr<operation> failed) {
+  with.parked.push_back(std::move(failed));
+  if (!with.lost)
+    lose(with, {"peer_failed", "a piece of KV failed in transit"}, ending::broken, true);
+  else
+    forget_if_over(with);
+}
+
+bool core::end_settled(bool all) {
+  bool any = false;
+  while (!settling_.empty() && (all || settling_.front().due <= std::chrono::steady_clock::now())) {
+    auto next = std::move(settling_.front());
+    settling_.pop_front();
+    --active_;
+    any = true;
+    report(*next.failed, UCS_ERR_CONNECTION_RESET, 0);
+  }
+  return any;
 }
 
 void core::report(operation& ended, ucs_status_t status, std::size_t size) {
