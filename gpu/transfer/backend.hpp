@@ -14,7 +14,8 @@ namespace troupe::transfer {
 
 enum class memory_kind : std::uint8_t { host, cuda };
 
-/// Memory that a backend has made known to its device (pinned, registered). Destroying it ends that.
+/// Memory that a backend has made known to its device (pinned, registered). Destroying it ends
+/// that.
 class region {
  public:
   virtual ~region() = default;
@@ -26,7 +27,8 @@ enum class peer_id : std::uint64_t {};
 
 /// How a peer is reached, which decides how its death is noticed.
 enum class proximity : std::uint8_t {
-  same_host,   ///< shared memory, no error handling in the transport: the launcher and the link report a death
+  same_host,   ///< shared memory, no error handling in the transport: the launcher and the link
+               ///< report a death
   other_host,  ///< error handling by the transport
 };
 
@@ -34,11 +36,12 @@ enum class proximity : std::uint8_t {
 struct piece_tag {
   std::uint64_t transfer = 0;  ///< derived by both sides from the job and its one-time token
   std::uint32_t piece = 0;
-  std::uint32_t begin = 0;     ///< positions [begin, end)
+  std::uint32_t begin = 0;  ///< positions [begin, end)
   std::uint32_t end = 0;
 };
 
-/// Why and how far a send or receive ended. It comes only once nobody can touch the memory any more: who keeps a buffer in its completion keeps it in quarantine.
+/// Why and how far a send or receive ended. It comes only once nobody can touch the memory any
+/// more: who keeps a buffer in its completion keeps it in quarantine.
 struct outcome {
   bool ok = false;
   std::size_t bytes = 0;
@@ -46,7 +49,8 @@ struct outcome {
 };
 using completion = std::function<void(outcome)>;
 
-/// What a backend tells its owner. All calls come from the backend's progress thread: be quick, never block; calling the backend from within is allowed.
+/// What a backend tells its owner. All calls come from the backend's progress thread: be quick,
+/// never block; calling the backend from within is allowed.
 class events {
  public:
   virtual ~events() = default;
@@ -54,7 +58,8 @@ class events {
   virtual void on_control(peer_id from, std::span<const std::byte> bytes) = 0;
   /// A piece has been announced; `receive` or `decline` it, now or later.
   virtual void on_offer(peer_id from, piece_tag tag, std::size_t size, std::uint64_t offer) = 0;
-  /// The peer is gone; every transfer with it has ended, or ends now with `peer_failed`. Buffers that it might still write to are in quarantine until its end is certain.
+  /// The peer is gone; every transfer with it has ended, or ends now with `peer_failed`. Buffers
+  /// that it might still write to are in quarantine until its end is certain.
   virtual void on_peer_lost(peer_id peer, const error& why) = 0;
 };
 
@@ -67,10 +72,12 @@ struct wire_counters {
   std::uint64_t pieces_received = 0;
 };
 
-/// Moves KV between workers. Thread-safe; completions and events come from its own progress thread, which sleeps when idle.
+/// Moves KV between workers. Thread-safe; completions and events come from its own progress thread,
+/// which sleeps when idle.
 ///
-/// The shape is that of point-to-point sends into posted receives between two ranks that have met, so that UCX, NCCL (a communicator per pair, aborted as a whole) and plain
-/// memory can all carry it.
+/// The shape is that of point-to-point sends into posted receives between two ranks that have met,
+/// so that UCX, NCCL (a communicator per pair, aborted as a whole) and plain memory can all carry
+/// it.
 class backend {
  public:
   virtual ~backend() = default;
@@ -80,23 +87,30 @@ class backend {
   virtual std::vector<std::byte> local_address() const = 0;
   virtual expected<std::unique_ptr<region>> allocate(std::size_t bytes, memory_kind kind) = 0;
 
-  /// Idempotent per address as long as the connection stands. Returns at once: what is found out later (nobody listens there) comes as `on_peer_lost`. Both sides must agree
-  /// on the proximity. Errors: `peer_unreachable`.
+  /// Idempotent per address as long as the connection stands. Returns at once: what is found out
+  /// later (nobody listens there) comes as `on_peer_lost`. Both sides must agree on the proximity.
+  /// Errors: `peer_unreachable`.
   virtual expected<peer_id> connect(std::span<const std::byte> address, proximity where) = 0;
-  /// All standing connections with the worker of that address, whoever made them: what to `disconnect` when its process has ended.
+  /// All standing connections with the worker of that address, whoever made them: what to
+  /// `disconnect` when its process has ended.
   virtual std::vector<peer_id> peers_at(std::span<const std::byte> address) const = 0;
-  /// Ends everything with this peer and forgets it. `certainly_dead`: its process is known to be gone (the launcher reaped it), so quarantined buffers are free at once.
+  /// Ends everything with this peer and forgets it. `certainly_dead`: its process is known to be
+  /// gone (the launcher reaped it), so quarantined buffers are free at once.
   virtual void disconnect(peer_id peer, bool certainly_dead) = 0;
 
-  /// At most `control_bytes_max`. Errors: `peer_failed`, `control_backlog` above `control_backlog_messages_max`.
+  /// At most `control_bytes_max`. Errors: `peer_failed`, `control_backlog` above
+  /// `control_backlog_messages_max`.
   virtual expected<void> send_control(peer_id to, std::span<const std::byte> bytes) = 0;
-  /// Sends `bytes` of a region (kept alive by the caller until `done`). Rendezvous: completes when the receiver has them.
-  virtual void send(peer_id to, piece_tag tag, std::span<const std::byte> bytes, completion done) = 0;
+  /// Sends `bytes` of a region (kept alive by the caller until `done`). Rendezvous: completes when
+  /// the receiver has them.
+  virtual void send(peer_id to, piece_tag tag, std::span<const std::byte> bytes,
+                    completion done) = 0;
   virtual void receive(std::uint64_t offer, std::span<std::byte> into, completion done) = 0;
   virtual void decline(std::uint64_t offer) = 0;
 
   virtual wire_counters counters() const = 0;
-  /// The transports in use towards a peer, as the library reports them ("tcp", "posix,cma"); for tests and the timeline.
+  /// The transports in use towards a peer, as the library reports them ("tcp", "posix,cma"); for
+  /// tests and the timeline.
   virtual std::string transports(peer_id peer) const = 0;
 };
 

@@ -30,34 +30,34 @@ class buffer_pool::slot final : public engine::piece_buffer {
       std::lock_guard lock(owner_->mutex);
       owner_->idle.push_back(index_);
     }
-    if (owner_->freed)
-      owner_->freed();
+    if (owner_->freed) owner_->freed();
   }
-  std::span<std::byte> bytes() override { return owner_->memory->bytes().subspan(index_ * owner_->stride, owner_->buffer_bytes); }
+  std::span<std::byte> bytes() override {
+    return owner_->memory->bytes().subspan(index_ * owner_->stride, owner_->buffer_bytes);
+  }
 
  private:
   std::shared_ptr<state> owner_;
   std::size_t index_;
 };
 
-expected<std::unique_ptr<buffer_pool>> buffer_pool::make(backend& transport, std::size_t buffer_bytes, std::size_t count) {
+expected<std::unique_ptr<buffer_pool>> buffer_pool::make(backend& transport,
+                                                         std::size_t buffer_bytes,
+                                                         std::size_t count) {
   auto made = std::make_shared<state>();
   made->stride = (buffer_bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
   made->buffer_bytes = buffer_bytes;
   made->count = count;
   auto memory = transport.allocate(made->stride * count, memory_kind::host);
-  if (!memory)
-    return std::move(memory).error();
+  if (!memory) return std::move(memory).error();
   made->memory = *std::move(memory);
-  for (std::size_t i = count; i > 0; --i)
-    made->idle.push_back(i - 1);
+  for (std::size_t i = count; i > 0; --i) made->idle.push_back(i - 1);
   return std::unique_ptr<buffer_pool>(new buffer_pool(std::move(made)));
 }
 
 std::unique_ptr<engine::piece_buffer> buffer_pool::acquire(std::size_t size) {
   std::lock_guard lock(state_->mutex);
-  if (size > state_->buffer_bytes || state_->idle.empty())
-    return nullptr;
+  if (size > state_->buffer_bytes || state_->idle.empty()) return nullptr;
   const auto index = state_->idle.back();
   state_->idle.pop_back();
   return std::make_unique<slot>(state_, index);

@@ -11,18 +11,22 @@
 #include <string>
 #include <vector>
 
-/// The hand-over of a prompt's KV from a prefill to a decode worker, as two state machines without any input or output: events go in with the time, actions come out.
-/// Who carries the actions out is `hand_over_service`. The protocol is messages/transfer.capnp.
+/// The hand-over of a prompt's KV from a prefill to a decode worker, as two state machines without
+/// any input or output: events go in with the time, actions come out. Who carries the actions out
+/// is `hand_over_service`. The protocol is messages/transfer.capnp.
 ///
-/// | phase    | sender                              | receiver                                | owner of the deadline, when it runs             |
+/// | phase    | sender                              | receiver                                |
+/// owner of the deadline, when it runs             |
 /// |----------|-------------------------------------|-----------------------------------------|-------------------------------------------------|
-/// | reserved | has sent `open`, waits for the grant| knows the job; waits for `open`, grants | sender, from `open` on                          |
-/// | sending  | sends pieces as credit allows       | takes pieces                            | each side, while a piece of it is under way     |
-/// | received | all sent; waits for `adopted`       | all is here; its engine imports         | sender, from `end` on; receiver, from `end` on  |
-/// | adopted  | over                                | over                                    | nobody                                          |
-/// | freed    | failed, refused, aborted, cancelled | the same                                | nobody                                          |
+/// | reserved | has sent `open`, waits for the grant| knows the job; waits for `open`, grants |
+/// sender, from `open` on                          | | sending  | sends pieces as credit allows |
+/// takes pieces                            | each side, while a piece of it is under way     | |
+/// received | all sent; waits for `adopted`       | all is here; its engine imports         |
+/// sender, from `end` on; receiver, from `end` on  | | adopted  | over | over | nobody | | freed |
+/// failed, refused, aborted, cancelled | the same                                | nobody |
 ///
-/// While prefill computes its next chunk nothing is under way, and no deadline runs: the job's lease bounds that.
+/// While prefill computes its next chunk nothing is under way, and no deadline runs: the job's
+/// lease bounds that.
 namespace troupe::transfer {
 
 using time_point = std::chrono::steady_clock::time_point;
@@ -85,10 +89,12 @@ class session {
 class send_session : public session {
  public:
   /// Offers KV of tokens [0, kv_until).
-  send_session(time_point now, std::chrono::milliseconds timeout, std::vector<engine::token_id> tokens, engine::position kv_until)
+  send_session(time_point now, std::chrono::milliseconds timeout,
+               std::vector<engine::token_id> tokens, engine::position kv_until)
       : session(now, timeout), tokens_(std::move(tokens)), kv_until_(kv_until) {}
 
-  actions granted(time_point now, engine::position keep, std::uint64_t digest, std::uint64_t credit_bytes);
+  actions granted(time_point now, engine::position keep, std::uint64_t digest,
+                  std::uint64_t credit_bytes);
   actions refused(error why) { return aborted(std::move(why)); }
   actions credited(time_point now, std::uint64_t bytes);
   /// The owner has piece number `pieces()` ready.
@@ -124,14 +130,17 @@ class send_session : public session {
 
 class receive_session : public session {
  public:
-  receive_session(time_point now, std::chrono::milliseconds timeout, std::uint64_t layout) : session(now, timeout), layout_(layout) {}
+  receive_session(time_point now, std::chrono::milliseconds timeout, std::uint64_t layout)
+      : session(now, timeout), layout_(layout) {}
 
   /// What the sender offers. Refused: another KV layout, or sizes that can't be.
-  actions opened(time_point now, std::size_t tokens, engine::position kv_until, std::uint64_t layout);
+  actions opened(time_point now, std::size_t tokens, engine::position kv_until,
+                 std::uint64_t layout);
   /// The owner has reserved room and holds [0, keep) already.
   actions grant(time_point now, engine::position keep, std::uint64_t credit_bytes);
   actions refuse(error why);
-  actions offered(time_point now, engine::position begin, engine::position end, std::size_t size, std::size_t size_max);
+  actions offered(time_point now, engine::position begin, engine::position end, std::size_t size,
+                  std::size_t size_max);
   actions arrived(time_point now, bool ok, error why);
   /// The owner has let go of a piece: so many bytes may follow.
   void credited(std::uint64_t bytes) { credit_ += bytes; }

@@ -22,7 +22,9 @@ class hand_over_service::driver final : public events, public std::enable_shared
 
   std::vector<std::byte> local_address() const { return transport_->local_address(); }
   std::string transport_name() const { return transport_->name(); }
-  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(std::size_t size) { return pool_->acquire(size); }
+  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(std::size_t size) {
+    return pool_->acquire(size);
+  }
 
   expected<void> start_send(outgoing what, send_callbacks calls);
   void send_piece(const job_key& key, engine::kv_piece piece);
@@ -83,7 +85,8 @@ class hand_over_service::driver final : public events, public std::enable_shared
     std::uint64_t number;
   };
   class credited_buffer;
-  /// Holds the lock; on its way out it delivers callbacks, in order, and destroys buffers, both without the lock.
+  /// Holds the lock; on its way out it delivers callbacks, in order, and destroys buffers, both
+  /// without the lock.
   class turn;
 
   void handle(peer_id from, hand_over_message message);
@@ -95,10 +98,13 @@ class hand_over_service::driver final : public events, public std::enable_shared
   void send_out(sending& s, std::uint32_t number);
   bool take_in(const waiting_offer& offer);
   void piece_sent(const job_key& key, std::shared_ptr<engine::kv_piece> piece, const outcome& how);
-  void piece_arrived(const waiting_offer& offer, std::shared_ptr<std::unique_ptr<engine::piece_buffer>> buffer, const outcome& how);
+  void piece_arrived(const waiting_offer& offer,
+                     std::shared_ptr<std::unique_ptr<engine::piece_buffer>> buffer,
+                     const outcome& how);
   void give_credit(const job_key& key, std::size_t bytes);
   void buffer_freed();
-  void say(peer_id to, const job_key& key, const transfer_token& token, hand_over_message::body_type body);
+  void say(peer_id to, const job_key& key, const transfer_token& token,
+           hand_over_message::body_type body);
   void call(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
 
   sending* find_sending(const job_key& key);
@@ -115,7 +121,8 @@ class hand_over_service::driver final : public events, public std::enable_shared
   std::unordered_map<std::uint64_t, job_key> by_transfer_;
   std::deque<early_open> early_;
   std::deque<waiting_offer> waiting_offers_;  // bounded by credit
-  std::map<std::vector<std::byte>, std::vector<peer_id>> perhaps_alive_;  // disconnected, their buffers still in quarantine
+  std::map<std::vector<std::byte>, std::vector<peer_id>>
+      perhaps_alive_;  // disconnected, their buffers still in quarantine
   std::uint64_t dropped_messages_ = 0;
   bool stopped_ = false;
 

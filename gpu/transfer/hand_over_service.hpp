@@ -19,10 +19,11 @@ using transfer_token = std::array<std::byte, transfer_token_bytes>;
 struct transfer_stats {
   std::uint64_t bytes = 0;
   std::uint32_t pieces = 0;
-  engine::position from = 0;                  ///< KV of [from, to) was transferred
+  engine::position from = 0;  ///< KV of [from, to) was transferred
   engine::position to = 0;
-  std::chrono::microseconds moving{0};        ///< from the first piece sent to the last one acknowledged
-  std::chrono::microseconds exposed{0};       ///< from `finish_send` to `adopted`: what prefill could not hide
+  std::chrono::microseconds moving{0};  ///< from the first piece sent to the last one acknowledged
+  std::chrono::microseconds exposed{
+      0};  ///< from `finish_send` to `adopted`: what prefill could not hide
   std::string transports;
 };
 
@@ -30,45 +31,50 @@ struct transfer_stats {
 struct outgoing {
   job_key key;
   transfer_token token{};
-  std::vector<std::byte> peer;                ///< the decode worker's `local_address()`
+  std::vector<std::byte> peer;  ///< the decode worker's `local_address()`
   proximity where = proximity::other_host;
   engine::job_id job = 0;
   offer_of_kv offer;
 };
 struct send_callbacks {
-  std::function<void(engine::position keep)> on_granted;  ///< `engine::grant_delivery(job, keep)` is due
-  std::function<void(transfer_stats)> on_done;            ///< decode has adopted; the session is over
-  std::function<void(error)> on_failed;                   ///< the session is over
+  std::function<void(engine::position keep)>
+      on_granted;                               ///< `engine::grant_delivery(job, keep)` is due
+  std::function<void(transfer_stats)> on_done;  ///< decode has adopted; the session is over
+  std::function<void(error)> on_failed;         ///< the session is over
 };
 
 /// A decode worker's side.
 struct incoming {
   job_key key;
   transfer_token token{};
-  engine::job_id job = 0;                     ///< set in the pieces
+  engine::job_id job = 0;  ///< set in the pieces
 };
 struct receive_callbacks {
-  std::function<void(offer_of_kv)> on_open;               ///< answer with `grant` or `refuse`
-  std::function<void(engine::kv_piece)> on_piece;         ///< destroying its buffer gives the sender credit
-  std::function<void(transfer_stats)> on_end;             ///< everything was delivered; answer with `adopted`
-  std::function<void(error)> on_failed;                   ///< the session is over
+  std::function<void(offer_of_kv)> on_open;  ///< answer with `grant` or `refuse`
+  std::function<void(engine::kv_piece)>
+      on_piece;                                ///< destroying its buffer gives the sender credit
+  std::function<void(transfer_stats)> on_end;  ///< everything was delivered; answer with `adopted`
+  std::function<void(error)> on_failed;        ///< the session is over
 };
 
-/// Runs all hand-overs of one worker over one backend. Thread-safe. Callbacks come one at a time, in order, without a lock held, on the backend's progress thread or a caller's;
-/// they may call back here and must not block.
+/// Runs all hand-overs of one worker over one backend. Thread-safe. Callbacks come one at a time,
+/// in order, without a lock held, on the backend's progress thread or a caller's; they may call
+/// back here and must not block.
 class hand_over_service {
  public:
   struct options {
-    std::uint64_t layout = 0;                 ///< of the model's KV; a peer with another one is refused
-    std::uint64_t generation = 0;             ///< this worker's
-    std::size_t piece_bytes = 8U << 20U;      ///< of one buffer: the largest piece; the same on both sides
+    std::uint64_t layout = 0;      ///< of the model's KV; a peer with another one is refused
+    std::uint64_t generation = 0;  ///< this worker's
+    std::size_t piece_bytes =
+        8U << 20U;  ///< of one buffer: the largest piece; the same on both sides
     std::size_t buffers = 8;
     std::chrono::milliseconds timeout{10'000};
   };
   using make_backend = std::function<expected<std::unique_ptr<backend>>(events&)>;
 
   /// Errors: those of the backend and of allocating its buffers.
-  static expected<std::unique_ptr<hand_over_service>> start(const options& how, const make_backend& transport);
+  static expected<std::unique_ptr<hand_over_service>> start(const options& how,
+                                                            const make_backend& transport);
   /// Ends all sessions without callbacks.
   ~hand_over_service();
 
@@ -79,7 +85,8 @@ class hand_over_service {
   // -- prefill -----------------------------------------------------------------
   /// Errors: `peer_unreachable`, `duplicate_job`, `too_many_hand_overs`.
   expected<void> start_send(outgoing what, send_callbacks calls);
-  /// A registered buffer for a piece, or null: none is free now, and `on_buffer_free` will be called.
+  /// A registered buffer for a piece, or null: none is free now, and `on_buffer_free` will be
+  /// called.
   std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(std::size_t size);
   /// In order of positions, after `on_granted`. Ignored when the session is over.
   void send_piece(const job_key& key, engine::kv_piece piece);
@@ -87,7 +94,8 @@ class hand_over_service {
   void finish_send(const job_key& key);
 
   // -- decode ------------------------------------------------------------------
-  /// An `open` that came before this call waits for it, up to the timeout. Errors: `duplicate_job`, `too_many_hand_overs`.
+  /// An `open` that came before this call waits for it, up to the timeout. Errors: `duplicate_job`,
+  /// `too_many_hand_overs`.
   expected<void> expect(incoming what, receive_callbacks calls);
   /// [0, keep) of the prompt are here already.
   void grant(const job_key& key, engine::position keep);
@@ -99,19 +107,21 @@ class hand_over_service {
   void cancel(const job_key& key, error why);
   /// Checks deadlines; call a few times a second.
   void tick(time_point now);
-  /// A worker's process has ended (`certainly_dead`) or it can't be reached: ends all sessions with it.
+  /// A worker's process has ended (`certainly_dead`) or it can't be reached: ends all sessions with
+  /// it.
   void worker_gone(std::span<const std::byte> address, bool certainly_dead);
-  /// Called, without a lock held, whenever a buffer comes back: to wake the engine. Set before the first session.
+  /// Called, without a lock held, whenever a buffer comes back: to wake the engine. Set before the
+  /// first session.
   void on_buffer_free(std::function<void()> call);
 
   struct gauges {
     std::size_t sending = 0;
     std::size_t receiving = 0;
-    std::size_t early_opens = 0;              ///< wait for their job
+    std::size_t early_opens = 0;  ///< wait for their job
     std::size_t buffers_free = 0;
     std::size_t buffers = 0;
     wire_counters wire;
-    std::uint64_t dropped_messages = 0;       ///< malformed, stale, or with a wrong token
+    std::uint64_t dropped_messages = 0;  ///< malformed, stale, or with a wrong token
   };
   gauges read_gauges() const;
 

@@ -32,23 +32,24 @@ void write(msg::Failure::Builder out, const error& why) {
   out.setParameter(why.parameter);
 }
 
-error read(msg::Failure::Reader in) { return {text(in.getCode()), text(in.getMessage()), text(in.getParameter())}; }
+error read(msg::Failure::Reader in) {
+  return {text(in.getCode()), text(in.getMessage()), text(in.getParameter())};
+}
 
 template <class List, class Values>
 void write_list(List out, const Values& values) {
-  for (unsigned i = 0; i < out.size(); ++i)
-    out.set(i, values[i]);
+  for (unsigned i = 0; i < out.size(); ++i) out.set(i, values[i]);
 }
 
 void write(msg::OutputPlan::Builder out, const engine::output_plan& plan) {
   out.setGrammar(plan.grammar);
   out.setGrammarLazy(plan.grammar_lazy);
   out.setGrammarTriggersJson(plan.grammar_triggers_json);
-  write_list(out.initPreservedTokens(static_cast<unsigned>(plan.preserved_tokens.size())), plan.preserved_tokens);
+  write_list(out.initPreservedTokens(static_cast<unsigned>(plan.preserved_tokens.size())),
+             plan.preserved_tokens);
   out.setParserJson(plan.parser_json);
   auto stops = out.initStops(static_cast<unsigned>(plan.stops.size()));
-  for (unsigned i = 0; i < stops.size(); ++i)
-    stops.set(i, plan.stops[i].c_str());
+  for (unsigned i = 0; i < stops.size(); ++i) stops.set(i, plan.stops[i].c_str());
   out.setGenerationPrompt(plan.generation_prompt);
 }
 
@@ -57,11 +58,9 @@ engine::output_plan read(msg::OutputPlan::Reader in) {
   plan.grammar = text(in.getGrammar());
   plan.grammar_lazy = in.getGrammarLazy();
   plan.grammar_triggers_json = text(in.getGrammarTriggersJson());
-  for (auto id : in.getPreservedTokens())
-    plan.preserved_tokens.push_back(id);
+  for (auto id : in.getPreservedTokens()) plan.preserved_tokens.push_back(id);
   plan.parser_json = text(in.getParserJson());
-  for (auto stop : in.getStops())
-    plan.stops.push_back(text(stop));
+  for (auto stop : in.getStops()) plan.stops.push_back(text(stop));
   plan.generation_prompt = text(in.getGenerationPrompt());
   return plan;
 }
@@ -80,8 +79,7 @@ offer_of_kv read(msg::Open::Reader in) {
   offer_of_kv offer;
   auto tokens = in.getTokens();  // its size was checked against the message's
   offer.tokens.reserve(tokens.size());
-  for (auto id : tokens)
-    offer.tokens.push_back(id);
+  for (auto id : tokens) offer.tokens.push_back(id);
   offer.kv_until = in.getKvUntil();
   offer.bytes_per_token = in.getBytesPerToken();
   offer.layout = in.getLayout();
@@ -93,18 +91,26 @@ offer_of_kv read(msg::Open::Reader in) {
 
 hand_over_message::body_type read_body(msg::HandOver::Reader in) {
   switch (in.which()) {
-    case msg::HandOver::OPEN: return read(in.getOpen());
-    case msg::HandOver::GRANT: {
-      auto grant = in.getGrant();
-      return hand_over_message::grant{grant.getKeep(), grant.getKeepDigest(), grant.getCreditBytes(), grant.getReceiverGeneration()};
-    }
-    case msg::HandOver::REFUSE: return hand_over_message::refuse{read(in.getRefuse())};
-    case msg::HandOver::CREDIT: return hand_over_message::credit{in.getCredit()};
-    case msg::HandOver::END: return hand_over_message::end{in.getEnd().getPieces(), in.getEnd().getBytes()};
-    case msg::HandOver::ADOPTED: return hand_over_message::adopted{};
-    case msg::HandOver::ABORT: return hand_over_message::abort{read(in.getAbort())};
+  case msg::HandOver::OPEN:
+    return read(in.getOpen());
+  case msg::HandOver::GRANT: {
+    auto grant = in.getGrant();
+    return hand_over_message::grant{grant.getKeep(), grant.getKeepDigest(), grant.getCreditBytes(),
+                                    grant.getReceiverGeneration()};
   }
-  return hand_over_message::abort{{"unknown_message", "the peer said something that this version doesn't know"}};
+  case msg::HandOver::REFUSE:
+    return hand_over_message::refuse{read(in.getRefuse())};
+  case msg::HandOver::CREDIT:
+    return hand_over_message::credit{in.getCredit()};
+  case msg::HandOver::END:
+    return hand_over_message::end{in.getEnd().getPieces(), in.getEnd().getBytes()};
+  case msg::HandOver::ADOPTED:
+    return hand_over_message::adopted{};
+  case msg::HandOver::ABORT:
+    return hand_over_message::abort{read(in.getAbort())};
+  }
+  return hand_over_message::abort{
+      {"unknown_message", "the peer said something that this version doesn't know"}};
 }
 
 }  // namespace
@@ -117,27 +123,29 @@ std::vector<std::byte> encode(const hand_over_message& message) {
   key.setRequestLow(message.key.request_low);
   key.setPrompt(message.key.prompt);
   key.setAttempt(message.key.attempt);
-  root.setToken(kj::arrayPtr(reinterpret_cast<const kj::byte*>(message.token.data()), message.token.size()));
-  std::visit(overloaded{
-                 [&](const offer_of_kv& open) { write(root.initOpen(), open); },
-                 [&](const hand_over_message::grant& grant) {
-                   auto out = root.initGrant();
-                   out.setKeep(grant.keep);
-                   out.setKeepDigest(grant.keep_digest);
-                   out.setCreditBytes(grant.credit_bytes);
-                   out.setReceiverGeneration(grant.receiver_generation);
-                 },
-                 [&](const hand_over_message::refuse& refuse) { write(root.initRefuse(), refuse.why); },
-                 [&](const hand_over_message::credit& credit) { root.setCredit(credit.bytes); },
-                 [&](const hand_over_message::end& end) {
-                   auto out = root.initEnd();
-                   out.setPieces(end.pieces);
-                   out.setBytes(end.bytes);
-                 },
-                 [&](const hand_over_message::adopted&) { root.setAdopted(); },
-                 [&](const hand_over_message::abort& abort) { write(root.initAbort(), abort.why); },
-             },
-             message.body);
+  root.setToken(
+      kj::arrayPtr(reinterpret_cast<const kj::byte*>(message.token.data()), message.token.size()));
+  std::visit(
+      overloaded{
+          [&](const offer_of_kv& open) { write(root.initOpen(), open); },
+          [&](const hand_over_message::grant& grant) {
+            auto out = root.initGrant();
+            out.setKeep(grant.keep);
+            out.setKeepDigest(grant.keep_digest);
+            out.setCreditBytes(grant.credit_bytes);
+            out.setReceiverGeneration(grant.receiver_generation);
+          },
+          [&](const hand_over_message::refuse& refuse) { write(root.initRefuse(), refuse.why); },
+          [&](const hand_over_message::credit& credit) { root.setCredit(credit.bytes); },
+          [&](const hand_over_message::end& end) {
+            auto out = root.initEnd();
+            out.setPieces(end.pieces);
+            out.setBytes(end.bytes);
+          },
+          [&](const hand_over_message::adopted&) { root.setAdopted(); },
+          [&](const hand_over_message::abort& abort) { write(root.initAbort(), abort.why); },
+      },
+      message.body);
   auto words = capnp::messageToFlatArray(builder);
   auto bytes = words.asBytes();
   auto first = reinterpret_cast<const std::byte*>(bytes.begin());
@@ -146,8 +154,7 @@ std::vector<std::byte> encode(const hand_over_message& message) {
 
 expected<hand_over_message> decode_hand_over(std::span<const std::byte> bytes) {
   const error malformed{"message_malformed", "a hand-over message from a peer can't be read"};
-  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0)
-    return malformed;
+  if (bytes.empty() || bytes.size() % sizeof(capnp::word) != 0) return malformed;
   auto words = kj::heapArray<capnp::word>(bytes.size() / sizeof(capnp::word));
   std::memcpy(words.begin(), bytes.data(), bytes.size());
   try {

@@ -64,7 +64,8 @@ struct hand_over_message {
 };
 
 std::vector<std::byte> encode(const hand_over_message& message);
-/// For bytes from a peer: sizes are checked before anything is allocated for them. Errors: `message_malformed`.
+/// For bytes from a peer: sizes are checked before anything is allocated for them. Errors:
+/// `message_malformed`.
 expected<hand_over_message> decode_hand_over(std::span<const std::byte> bytes);
 
 }  // namespace troupe::transfer

@@ -39,7 +39,8 @@ struct host_fabric::state {
     std::uint64_t other = 0;  ///< worker
     peer_id theirs{};         ///< how it knows us
     bool outgoing = false;
-    bool broken = false;      ///< the other died; kept until `disconnect`, or at once when everyone was told
+    bool broken =
+        false;  ///< the other died; kept until `disconnect`, or at once when everyone was told
   };
   struct worker {
     events* sink = nullptr;
@@ -77,8 +78,7 @@ std::size_t host_fabric::state::pump(std::size_t steps) {
     std::function<void()> task;
     {
       std::lock_guard lock(mutex);
-      if (due.empty())
-        break;
+      if (due.empty()) break;
       task = std::move(due.front());
       due.pop_front();
     }
@@ -89,23 +89,21 @@ std::size_t host_fabric::state::pump(std::size_t steps) {
 
 void host_fabric::state::lose(std::uint64_t id, peer_id peer, const error& why, bool tell) {
   auto* w = find(id);
-  if (w == nullptr || w->peers.erase(static_cast<std::uint64_t>(peer)) == 0)
-    return;
+  if (w == nullptr || w->peers.erase(static_cast<std::uint64_t>(peer)) == 0) return;
   // Our pieces that the other has not taken end now; what it announced to us is forgotten.
   for (auto& [other_id, other] : workers)
     for (auto at = other.offers.begin(); at != other.offers.end();) {
       const bool ours = at->second.from == id && at->second.from_peer == peer;
-      if (ours)
-        post([done = std::move(at->second.done), why] { done({false, 0, why}); });
+      if (ours) post([done = std::move(at->second.done), why] { done({false, 0, why}); });
       at = ours ? other.offers.erase(at) : std::next(at);
     }
-  if (tell)
-    post([sink = w->sink, peer, why] { sink->on_peer_lost(peer, why); });
+  if (tell) post([sink = w->sink, peer, why] { sink->on_peer_lost(peer, why); });
 }
 
 class host_backend final : public backend {
  public:
-  host_backend(std::shared_ptr<host_fabric::state> fabric, std::uint64_t id) : fabric_(std::move(fabric)), id_(id) {}
+  host_backend(std::shared_ptr<host_fabric::state> fabric, std::uint64_t id)
+      : fabric_(std::move(fabric)), id_(id) {}
 
   ~host_backend() override {
     std::vector<std::pair<std::uint64_t, host_fabric::state::connection>> peers;
@@ -114,9 +112,9 @@ class host_backend final : public backend {
       auto& mine = fabric_->workers[id_];
       peers.assign(mine.peers.begin(), mine.peers.end());
     }
-    for (auto& [peer, known] : peers)
-      disconnect(peer_id{peer}, false);
-    // What is due may call our sink: it runs before this returns, as a progress thread's join would see to.
+    for (auto& [peer, known] : peers) disconnect(peer_id{peer}, false);
+    // What is due may call our sink: it runs before this returns, as a progress thread's join would
+    // see to.
     fabric_->pump(SIZE_MAX);
     std::lock_guard lock(fabric_->mutex);
     fabric_->workers[id_].alive = false;
@@ -143,12 +141,10 @@ class host_backend final : public backend {
     std::memcpy(&other, address.data(), sizeof other);
     std::lock_guard lock(fabric_->mutex);
     auto* target = fabric_->find(other);
-    if (target == nullptr)
-      return error{"peer_unreachable", "no worker has this address"};
+    if (target == nullptr) return error{"peer_unreachable", "no worker has this address"};
     auto& mine = fabric_->workers[id_];
     for (auto& [peer, known] : mine.peers)
-      if (known.other == other && known.outgoing && !known.broken)
-        return peer_id{peer};
+      if (known.other == other && known.outgoing && !known.broken) return peer_id{peer};
     const peer_id here{fabric_->next++};
     const peer_id there{fabric_->next++};
     mine.peers[static_cast<std::uint64_t>(here)] = {other, there, true, false};
@@ -159,13 +155,11 @@ class host_backend final : public backend {
   std::vector<peer_id> peers_at(std::span<const std::byte> address) const override {
     std::vector<peer_id> found;
     std::uint64_t other = 0;
-    if (address.size() != sizeof other)
-      return found;
+    if (address.size() != sizeof other) return found;
     std::memcpy(&other, address.data(), sizeof other);
     std::lock_guard lock(fabric_->mutex);
     for (auto& [peer, known] : fabric_->workers[id_].peers)
-      if (known.other == other)
-        found.push_back(peer_id{peer});
+      if (known.other == other) found.push_back(peer_id{peer});
     return found;
   }
 
@@ -173,10 +167,12 @@ class host_backend final : public backend {
     std::lock_guard lock(fabric_->mutex);
     auto& mine = fabric_->workers[id_];
     auto found = mine.peers.find(static_cast<std::uint64_t>(peer));
-    if (found == mine.peers.end())
-      return;
+    if (found == mine.peers.end()) return;
     const auto known = found->second;
-    fabric_->lose(id_, peer, certainly_dead ? error{"peer_failed", "the peer's process has ended"} : error{"cancelled", "the connection was closed here"}, certainly_dead);
+    fabric_->lose(id_, peer,
+                  certainly_dead ? error{"peer_failed", "the peer's process has ended"}
+                                 : error{"cancelled", "the connection was closed here"},
+                  certainly_dead);
     fabric_->lose(known.other, known.theirs, {"peer_left", "the peer closed the connection"}, true);
   }
 
@@ -186,18 +182,18 @@ class host_backend final : public backend {
     std::lock_guard lock(fabric_->mutex);
     auto& mine = fabric_->workers[id_];
     auto found = mine.peers.find(static_cast<std::uint64_t>(to));
-    if (found == mine.peers.end())
-      return peer_is_gone;
+    if (found == mine.peers.end()) return peer_is_gone;
     mine.counters.control_bytes += bytes.size();
-    fabric_->post([fabric = fabric_, known = found->second, copy = std::vector<std::byte>(bytes.begin(), bytes.end())] {
+    fabric_->post([fabric = fabric_, known = found->second,
+                   copy = std::vector<std::byte>(bytes.begin(), bytes.end())] {
       events* sink = nullptr;
       {
         std::lock_guard inner(fabric->mutex);
-        if (auto* target = fabric->find(known.other); target != nullptr && target->peers.contains(static_cast<std::uint64_t>(known.theirs)))
+        if (auto* target = fabric->find(known.other);
+            target != nullptr && target->peers.contains(static_cast<std::uint64_t>(known.theirs)))
           sink = target->sink;
       }
-      if (sink != nullptr)
-        sink->on_control(known.theirs, copy);
+      if (sink != nullptr) sink->on_control(known.theirs, copy);
     });
     return ok;
   }
@@ -216,11 +212,11 @@ class host_backend final : public backend {
       events* sink = nullptr;
       {
         std::lock_guard inner(fabric->mutex);
-        if (auto* target = fabric->find(known.other); target != nullptr && target->offers.contains(offer))
+        if (auto* target = fabric->find(known.other);
+            target != nullptr && target->offers.contains(offer))
           sink = target->sink;
       }
-      if (sink != nullptr)
-        sink->on_offer(known.theirs, tag, size, offer);
+      if (sink != nullptr) sink->on_offer(known.theirs, tag, size, offer);
     });
   }
 
@@ -260,7 +256,9 @@ class host_backend final : public backend {
     auto& mine = fabric_->workers[id_];
     auto node = mine.offers.extract(offer);
     if (node)
-      fabric_->post([done = std::move(node.mapped().done)] { done({false, 0, {"declined", "the peer declined the piece"}}); });
+      fabric_->post([done = std::move(node.mapped().done)] {
+        done({false, 0, {"declined", "the peer declined the piece"}});
+      });
   }
 
   wire_counters counters() const override {
@@ -282,8 +280,7 @@ host_fabric::~host_fabric() {
     state_->over = true;
     state_->changed.notify_all();
   }
-  if (state_->pumper.joinable())
-    state_->pumper.join();
+  if (state_->pumper.joinable()) state_->pumper.join();
 }
 
 std::unique_ptr<backend> host_fabric::join(events& sink) {
@@ -301,8 +298,7 @@ void host_fabric::pump_in_background() {
       {
         std::unique_lock lock(s->mutex);
         s->changed.wait(lock, [s] { return s->over || !s->due.empty(); });
-        if (s->over)
-          return;
+        if (s->over) return;
       }
       s->pump(SIZE_MAX);
     }
@@ -311,8 +307,7 @@ void host_fabric::pump_in_background() {
 
 void host_fabric::kill(std::span<const std::byte> address, bool silently) {
   std::uint64_t id = 0;
-  if (address.size() != sizeof id)
-    return;
+  if (address.size() != sizeof id) return;
   std::memcpy(&id, address.data(), sizeof id);
   std::lock_guard lock(state_->mutex);
   auto& dead = state_->workers[id];
@@ -322,7 +317,8 @@ void host_fabric::kill(std::span<const std::byte> address, bool silently) {
       if (auto* other = state_->find(known.other); other != nullptr)
         other->peers[static_cast<std::uint64_t>(known.theirs)].broken = true;
     } else {
-      state_->lose(known.other, known.theirs, {"peer_failed", "the peer's process has ended"}, true);
+      state_->lose(known.other, known.theirs, {"peer_failed", "the peer's process has ended"},
+                   true);
     }
   }
 }

@@ -7,8 +7,9 @@
 
 namespace troupe::transfer {
 
-/// The network of host-memory backends: several workers in one process, for tests, with faults on demand. Nothing happens by itself: `pump` does what a progress thread
-/// would, on the caller's thread and in the order of posting, so that a run is repeatable. Thread-safe.
+/// The network of host-memory backends: several workers in one process, for tests, with faults on
+/// demand. Nothing happens by itself: `pump` does what a progress thread would, on the caller's
+/// thread and in the order of posting, so that a run is repeatable. Thread-safe.
 class host_fabric {
  public:
   host_fabric();
@@ -19,12 +20,14 @@ class host_fabric {
   /// `sink` outlives the backend, the backend may outlive the fabric.
   std::unique_ptr<backend> join(events& sink);
 
-  /// Runs at most `steps` things that are due; how many there were. Events and completions are called from here.
+  /// Runs at most `steps` things that are due; how many there were. Events and completions are
+  /// called from here.
   std::size_t pump(std::size_t steps = SIZE_MAX);
   /// Pumps on a thread of its own from now on, until the fabric ends.
   void pump_in_background();
 
-  /// The worker of this address dies: everyone connected to it is told, unless `silently`; then only `disconnect(certainly_dead)` ends what was under way.
+  /// The worker of this address dies: everyone connected to it is told, unless `silently`; then
+  /// only `disconnect(certainly_dead)` ends what was under way.
   void kill(std::span<const std::byte> address, bool silently);
   /// The next pieces fail in transit at both ends.
   void fail_pieces(std::size_t count);

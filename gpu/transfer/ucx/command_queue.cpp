@@ -11,8 +11,7 @@
 namespace troupe::transfer::ucx {
 
 command_queue::command_queue() : wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (wake_fd_ < 0)
-    throw std::system_error(errno, std::generic_category(), "eventfd");
+  if (wake_fd_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
 }
 
 command_queue::~command_queue() { ::close(wake_fd_); }
@@ -24,27 +23,23 @@ void command_queue::post(command work) {
   }
   any_.store(true, std::memory_order_seq_cst);
   // Sequentially consistent with `prepare_sleep`: one of the two sees the other.
-  if (sleeping_.load(std::memory_order_seq_cst))
-    wake();
+  if (sleeping_.load(std::memory_order_seq_cst)) wake();
 }
 
 bool command_queue::run() {
-  if (!any_.exchange(false, std::memory_order_seq_cst))
-    return false;
+  if (!any_.exchange(false, std::memory_order_seq_cst)) return false;
   {
     std::lock_guard lock(mutex_);
     running_.swap(posted_);
   }
-  for (auto& work : running_)
-    work();
+  for (auto& work : running_) work();
   running_.clear();
   return true;
 }
 
 bool command_queue::prepare_sleep() {
   sleeping_.store(true, std::memory_order_seq_cst);
-  if (!any_.load(std::memory_order_seq_cst))
-    return true;
+  if (!any_.load(std::memory_order_seq_cst)) return true;
   sleeping_.store(false, std::memory_order_relaxed);
   return false;
 }

@@ -7,7 +7,8 @@
 
 namespace troupe::transfer::ucx {
 
-/// Work that other threads hand to the progress thread, and the descriptor that wakes it. Bounded by what callers have in flight: control backlog and buffers.
+/// Work that other threads hand to the progress thread, and the descriptor that wakes it. Bounded
+/// by what callers have in flight: control backlog and buffers.
 class command_queue {
  public:
   using command = std::function<void()>;

@@ -18,7 +18,8 @@ namespace troupe::transfer::ucx {
 class core;
 struct peer;
 
-/// Something that UCX works on. Owned by its peer; UCX knows its address, so it lives until UCX's callback, whatever becomes of the peer.
+/// Something that UCX works on. Owned by its peer; UCX knows its address, so it lives until UCX's
+/// callback, whatever becomes of the peer.
 struct operation {
   enum class kind : std::uint8_t { send_piece, receive_piece, send_control, receive_control };
 
@@ -33,12 +34,12 @@ struct operation {
   completion done;
   std::shared_ptr<registered_memory> memory;
   std::shared_ptr<std::atomic<std::size_t>> waiting;
-  void* release_after = nullptr;  ///< the descriptor of a declined piece: UCX acknowledges it then, which must not overtake our `decline`
+  void* release_after = nullptr;  ///< the descriptor of a declined piece: UCX acknowledges it then,
+                                  ///< which must not overtake our `decline`
   bool declined = false;
 
   ~operation() {
-    if (waiting)
-      --*waiting;
+    if (waiting) --*waiting;
   }
 };
 
@@ -50,12 +51,13 @@ struct peer {
   std::uint64_t instance = 0;
   lane* via = nullptr;
   ucp_ep_h endpoint = nullptr;
-  bool known = false;        ///< the owner may have heard of it
-  bool ready = false;        ///< greeted: anything may be sent
-  bool lost = false;         ///< reported; no new operation begins
-  bool closing = false;      ///< UCX is closing the endpoint
+  bool known = false;    ///< the owner may have heard of it
+  bool ready = false;    ///< greeted: anything may be sent
+  bool lost = false;     ///< reported; no new operation begins
+  bool closing = false;  ///< UCX is closing the endpoint
   std::deque<std::unique_ptr<operation>> control_queue;
-  bool control_busy = false;  ///< one at a time, which keeps their order whatever protocol UCX picks for each
+  bool control_busy =
+      false;  ///< one at a time, which keeps their order whatever protocol UCX picks for each
   std::vector<std::function<void()>> early_sends;  ///< pieces posted before it was ready
   std::unordered_map<operation*, std::unique_ptr<operation>> operations;
   std::vector<std::unique_ptr<operation>> parked;  ///< receives that failed; see `core::park`
@@ -63,9 +65,11 @@ struct peer {
   std::uint64_t next_number = 1;
 };
 
-inline constexpr std::size_t offers_per_peer_max = 1024;  ///< announced pieces that nobody has taken; more are declined
-inline constexpr std::size_t peers_max = 4096;            ///< connections; more are refused
-/// Longer than UCX takes from an endpoint's close to its sockets' close, which is a few rounds of progress.
+inline constexpr std::size_t offers_per_peer_max =
+    1024;  ///< announced pieces that nobody has taken; more are declined
+inline constexpr std::size_t peers_max = 4096;  ///< connections; more are refused
+/// Longer than UCX takes from an endpoint's close to its sockets' close, which is a few rounds of
+/// progress.
 inline constexpr std::chrono::milliseconds settle_ms{20};
 inline constexpr std::size_t eager_control_bytes_max = 32U << 10U;
 
@@ -76,7 +80,8 @@ struct shared_state {
     std::uint64_t instance;
     lane_kind kind;
     bool outgoing;
-    std::shared_ptr<std::atomic<std::size_t>> backlog = std::make_shared<std::atomic<std::size_t>>(0);
+    std::shared_ptr<std::atomic<std::size_t>> backlog = std::make_shared<std::atomic<std::size_t>>(
+        0);
   };
   std::mutex mutex;
   std::uint64_t next_peer = 1;
@@ -93,7 +98,8 @@ struct shared_state {
 class core {
  public:
   /// `post`: hands work to the progress thread from any other.
-  core(events& sink, shared_state& shared, memory_table& memory, std::function<void(std::function<void()>)> post);
+  core(events& sink, shared_state& shared, memory_table& memory,
+       std::function<void(std::function<void()>)> post);
   ~core();
 
   /// Errors: `transport_unavailable`.
@@ -149,8 +155,10 @@ class core {
   };
 
   // Called by UCX; they only note what happened.
-  static ucs_status_t on_control(void* argument, const void* header, std::size_t header_size, void* data, std::size_t size, const ucp_am_recv_param_t* param);
-  static ucs_status_t on_piece(void* argument, const void* header, std::size_t header_size, void* data, std::size_t size, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_control(void* argument, const void* header, std::size_t header_size,
+                                 void* data, std::size_t size, const ucp_am_recv_param_t* param);
+  static ucs_status_t on_piece(void* argument, const void* header, std::size_t header_size,
+                               void* data, std::size_t size, const ucp_am_recv_param_t* param);
   static void on_connection(ucp_conn_request_h request, void* argument);
   static void on_failure(void* argument, ucp_ep_h endpoint, ucs_status_t status);
   static void on_sent(void* request, ucs_status_t status, void* user_data);
@@ -175,7 +183,8 @@ class core {
   peer& add_peer(peer_id id, lane& via);
   void introduce(peer& known, std::uint64_t connection, std::uint64_t instance);
   peer_id next_id();
-  void queue_control(peer& to, control_kind kind, std::vector<std::byte> bytes, backlog_counter waiting = nullptr, void* release_after = nullptr);
+  void queue_control(peer& to, control_kind kind, std::vector<std::byte> bytes,
+                     backlog_counter waiting = nullptr, void* release_after = nullptr);
   void on_declined(peer& by, std::span<const std::byte> number);
   void decline(const offer& refused);
   void release(lane& via, void* descriptor);
@@ -184,8 +193,10 @@ class core {
   void started(operation& made, ucs_status_ptr_t result);
   void finish(operation& ended, ucs_status_t status, std::size_t size);
   void report(operation& ended, ucs_status_t status, std::size_t size);
-  /// A failed endpoint's sockets outlive it for some rounds of progress, and what they still hold goes on into the buffers of its receives, ended or not: so a failed
-  /// receive is reported only `settle_ms` after its endpoint has closed and once a round of progress has found nothing more to read.
+  /// A failed endpoint's sockets outlive it for some rounds of progress, and what they still hold
+  /// goes on into the buffers of its receives, ended or not: so a failed receive is reported only
+  /// `settle_ms` after its endpoint has closed and once a round of progress has found nothing more
+  /// to read.
   void park(peer& with, std::unique_ptr<operation> failed);
   /// Only when the lanes are quiet, unless `all`.
   bool end_settled(bool all);
@@ -194,8 +205,9 @@ class core {
   enum class ending : std::uint8_t { orderly, broken };
   /// Tells the owner, ends what was not begun; what UCX still works on ends when UCX says so.
   void lose(peer& gone, const error& why, ending how, bool tell);
-  /// UCX 1.13 fails assertions when an endpoint is closed that has not yet connected, or that failed to: an orderly end waits until the connection stands, and an endpoint
-  /// that never did is kept (a few KiB) until the worker goes.
+  /// UCX 1.13 fails assertions when an endpoint is closed that has not yet connected, or that
+  /// failed to: an orderly end waits until the connection stands, and an endpoint that never did is
+  /// kept (a few KiB) until the worker goes.
   static bool may_close(const peer& gone);
   void close(peer& gone);
   void fail_late(peer& gone);
@@ -211,12 +223,14 @@ class core {
   std::array<std::unique_ptr<lane>, lane_count> lanes_;
   std::vector<std::byte> local_address_;
   std::vector<incoming> inbox_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<peer>> peers_;          // by peer_id
+  std::unordered_map<std::uint64_t, std::unique_ptr<peer>> peers_;  // by peer_id
   std::unordered_map<std::uint64_t, peer*> by_connection_;
   std::unordered_map<std::uint64_t, offer> offers_;
   std::unordered_map<operation*, std::unique_ptr<operation>> abandoned_;
-  std::vector<std::unique_ptr<peer>> forgotten_;  // endpoints that can't be closed; UCX may still name them
-  std::vector<std::unique_ptr<peer>> ended_;      // over, but callers further up may still hold a reference; freed by the next `progress`
+  std::vector<std::unique_ptr<peer>>
+      forgotten_;  // endpoints that can't be closed; UCX may still name them
+  std::vector<std::unique_ptr<peer>> ended_;  // over, but callers further up may still hold a
+                                              // reference; freed by the next `progress`
   struct settling {
     std::chrono::steady_clock::time_point due;
     std::unique_ptr<operation> failed;

@@ -11,7 +11,8 @@ namespace troupe::transfer::ucx {
 
 namespace {
 
-/// What a dead process has left in a shared-memory queue is at most a queue full; this many rounds empty it.
+/// What a dead process has left in a shared-memory queue is at most a queue full; this many rounds
+/// empty it.
 constexpr int drain_rounds_max = 10'000;
 
 std::uint64_t random_number() {
@@ -22,7 +23,8 @@ std::uint64_t random_number() {
 /// The transports named in UCX's description of an endpoint: "lane[0]:  0:tcp/lo.0 md[0]".
 std::string names_of_transports(const std::string& description) {
   std::string found;
-  for (const char* name : {"self", "tcp", "sysv", "posix", "cma", "rc_mlx5", "rc_verbs", "dc_mlx5", "ud_mlx5", "ud_verbs"})
+  for (const char* name : {"self", "tcp", "sysv", "posix", "cma", "rc_mlx5", "rc_verbs", "dc_mlx5",
+                           "ud_mlx5", "ud_verbs"})
     if (description.find(":" + std::string(name) + "/") != std::string::npos)
       found += (found.empty() ? "" : ",") + std::string(name);
   return found;
@@ -30,37 +32,39 @@ std::string names_of_transports(const std::string& description) {
 
 }  // namespace
 
-core::core(events& sink, shared_state& shared, memory_table& memory, std::function<void(std::function<void()>)> post)
+core::core(events& sink, shared_state& shared, memory_table& memory,
+           std::function<void(std::function<void()>)> post)
     : sink_(sink), shared_(shared), memory_(memory), post_(std::move(post)) {}
 
 core::~core() = default;
 
-expected<void> core::open(const std::array<lane_options, lane_count>& options, std::uint64_t instance) {
+expected<void> core::open(const std::array<lane_options, lane_count>& options,
+                          std::uint64_t instance) {
   worker_address mine;
   mine.instance = instance;
   for (std::size_t i = 0; i < lane_count; ++i) {
-    if (options[i].tls == "none")
-      continue;
+    if (options[i].tls == "none") continue;
     auto& argument = arguments_[i];
     argument.owner = this;
-    auto made = lane::open(static_cast<lane_kind>(i), options[i], {&core::on_control, &core::on_piece, &core::on_connection, &argument});
-    if (!made)
-      return std::move(made).error();
+    auto made = lane::open(static_cast<lane_kind>(i), options[i],
+                           {&core::on_control, &core::on_piece, &core::on_connection, &argument});
+    if (!made) return std::move(made).error();
     lanes_[i] = *std::move(made);
     argument.via = lanes_[i].get();
     mine.lanes[i] = lanes_[i]->address();
   }
   local_address_ = encode(mine);
   if (local_address_.size() > address_bytes_max)
-    return error{"transport_unavailable", "UCX found so many network devices that the worker's address exceeds its limit; name some in UCX_NET_DEVICES"};
+    return error{"transport_unavailable",
+                 "UCX found so many network devices that the worker's address exceeds its limit; "
+                 "name some in UCX_NET_DEVICES"};
   return ok;
 }
 
 std::array<shared_context, lane_count> core::contexts() const {
   std::array<shared_context, lane_count> all;
   for (std::size_t i = 0; i < lane_count; ++i)
-    if (lanes_[i])
-      all[i] = lanes_[i]->context();
+    if (lanes_[i]) all[i] = lanes_[i]->context();
   return all;
 }
 
@@ -92,47 +96,41 @@ void core::introduce(peer& known, std::uint64_t connection, std::uint64_t instan
   known.connection = connection;
   by_connection_[connection] = &known;
   std::lock_guard lock(shared_.mutex);
-  shared_.peers.try_emplace(static_cast<std::uint64_t>(known.id), instance, known.via->kind(), false);
+  shared_.peers.try_emplace(static_cast<std::uint64_t>(known.id), instance, known.via->kind(),
+                            false);
 }
 
 void core::connect(peer_id id, const worker_address& address, lane_kind kind) {
-  if (!has(kind))
-    return;  // shut down meanwhile
+  if (!has(kind)) return;  // shut down meanwhile
   auto& made = add_peer(id, *lanes_[static_cast<std::size_t>(kind)]);
   introduce(made, random_number(), address.instance);
   auto endpoint = made.via->connect(address.lane(kind), &core::on_failure, &made);
-  if (!endpoint)
-    return lose(made, endpoint.error(), ending::broken, true);
+  if (!endpoint) return lose(made, endpoint.error(), ending::broken, true);
   made.endpoint = *endpoint;
   queue_control(made, control_kind::hello, local_address_);
 }
 
 void core::become_ready(peer& greeted) {
   greeted.ready = true;
-  if (greeted.lost)
-    return forget_if_over(greeted);
+  if (greeted.lost) return forget_if_over(greeted);
   start_next_control(greeted);
-  for (auto& send : std::exchange(greeted.early_sends, {}))
-    send();
+  for (auto& send : std::exchange(greeted.early_sends, {})) send();
 }
 
 void core::disconnect(peer_id id, bool certainly_dead) {
   auto* gone = find(id);
-  if (gone == nullptr)
-    return;
+  if (gone == nullptr) return;
   if (certainly_dead) {
     lose(*gone, {"peer_failed", "the peer's process has ended"}, ending::broken, !gone->lost);
     // Losing may have been enough, where the transport handles errors.
-    if (auto* still = find(id); still != nullptr && !still->closing)
-      abandon(*still);
+    if (auto* still = find(id); still != nullptr && !still->closing) abandon(*still);
     return;
   }
   lose(*gone, {"cancelled", "the KV connection was closed here"}, ending::orderly, false);
 }
 
 void core::lose(peer& gone, const error& why, ending how, bool tell) {
-  if (gone.lost)
-    return;
+  if (gone.lost) return;
   gone.lost = true;
   const auto id = gone.id;
   {
@@ -140,9 +138,9 @@ void core::lose(peer& gone, const error& why, ending how, bool tell) {
     shared_.peers.erase(static_cast<std::uint64_t>(gone.id));
   }
   drop_unsent(gone);
-  const bool farewell = how == ending::orderly && gone.ready && gone.endpoint != nullptr && !gone.via->handles_errors();
-  if (gone.endpoint != nullptr && gone.via->handles_errors() && gone.ready)
-    close(gone);
+  const bool farewell = how == ending::orderly && gone.ready && gone.endpoint != nullptr &&
+                        !gone.via->handles_errors();
+  if (gone.endpoint != nullptr && gone.via->handles_errors() && gone.ready) close(gone);
   for (auto at = offers_.begin(); at != offers_.end();) {
     if (at->second.from != &gone) {
       ++at;
@@ -155,13 +153,10 @@ void core::lose(peer& gone, const error& why, ending how, bool tell) {
     at = offers_.erase(at);
   }
   gone.offers = 0;
-  if (farewell)
-    queue_control(gone, control_kind::goodbye, {});  // may be over with it at once
-  if (tell)
-    sink_.on_peer_lost(id, why);
+  if (farewell) queue_control(gone, control_kind::goodbye, {});  // may be over with it at once
+  if (tell) sink_.on_peer_lost(id, why);
   auto* still = find(id);
-  if (still == nullptr)
-    return;
+  if (still == nullptr) return;
   if (how == ending::broken && !may_close(*still))
     abandon(*still);
   else
@@ -174,8 +169,7 @@ void core::drop_unsent(peer& gone) {
       release(*gone.via, std::exchange(unsent->release_after, nullptr));
   gone.control_queue.clear();
   // They find the peer lost and end as failed.
-  for (auto& send : std::exchange(gone.early_sends, {}))
-    send();
+  for (auto& send : std::exchange(gone.early_sends, {})) send();
 }
 
 bool core::may_close(const peer& gone) { return gone.ready || !gone.via->handles_errors(); }
@@ -183,8 +177,10 @@ bool core::may_close(const peer& gone) { return gone.ready || !gone.via->handles
 void core::close(peer& gone) {
   gone.closing = true;
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  // By force, UCX ends what it still works on with an error; it can only where it handles errors, elsewhere it flushes.
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_FLAGS;
+  // By force, UCX ends what it still works on with an error; it can only where it handles errors,
+  // elsewhere it flushes.
   param.flags = gone.via->handles_errors() ? UCP_EP_CLOSE_FLAG_FORCE : 0;
   param.cb.send = &core::on_closed;
   param.user_data = &gone;
@@ -203,7 +199,8 @@ void core::on_closed(void* request, ucs_status_t, void* user_data) {
 }
 
 void core::abandon(peer& gone) {
-  // What its process wrote into shared memory before it ended is taken out first: after that, nothing writes to our buffers.
+  // What its process wrote into shared memory before it ended is taken out first: after that,
+  // nothing writes to our buffers.
   if (gone.endpoint != nullptr)
     for (int round = 0; round < drain_rounds_max && gone.via->progress(); ++round) {
     }
@@ -211,8 +208,7 @@ void core::abandon(peer& gone) {
   auto operations = std::move(gone.operations);
   gone.operations.clear();
   const auto due = std::chrono::steady_clock::now() + settle_ms;
-  for (auto& failed : std::exchange(gone.parked, {}))
-    settling_.push_back({due, std::move(failed)});
+  for (auto& failed : std::exchange(gone.parked, {})) settling_.push_back({due, std::move(failed)});
   for (auto& [key, op] : operations) {
     auto& ended = *op;
     ended.with = nullptr;
@@ -231,15 +227,13 @@ void core::abandon(peer& gone) {
     --active_;
     report(ended, UCS_ERR_CONNECTION_RESET, 0);
   }
-  if (gone.known)
-    by_connection_.erase(gone.connection);
+  if (gone.known) by_connection_.erase(gone.connection);
   if (auto node = peers_.extract(static_cast<std::uint64_t>(gone.id)))
     (gone.endpoint != nullptr ? forgotten_ : ended_).push_back(std::move(node.mapped()));
 }
 
 void core::forget_if_over(peer& gone) {
-  if (!gone.lost || gone.closing || !gone.operations.empty() || !gone.control_queue.empty())
-    return;
+  if (!gone.lost || gone.closing || !gone.operations.empty() || !gone.control_queue.empty()) return;
   if (gone.endpoint == nullptr)
     abandon(gone);
   else if (may_close(gone))
@@ -248,13 +242,11 @@ void core::forget_if_over(peer& gone) {
 
 std::string core::transports(peer_id id) {
   auto* found = find(id);
-  if (found == nullptr || found->endpoint == nullptr)
-    return {};
+  if (found == nullptr || found->endpoint == nullptr) return {};
   char* text = nullptr;
   std::size_t size = 0;
   std::FILE* stream = ::open_memstream(&text, &size);
-  if (stream == nullptr)
-    return {};
+  if (stream == nullptr) return {};
   ucp_ep_print_info(found->endpoint, stream);
   std::fclose(stream);
   std::string description(text, size);
@@ -265,25 +257,19 @@ std::string core::transports(peer_id id) {
 void core::begin_shut_down() {
   shutting_down_ = true;
   std::vector<peer_id> all;
-  for (auto& [id, known] : peers_)
-    all.push_back(known->id);
-  for (auto id : all)
-    disconnect(id, false);
+  for (auto& [id, known] : peers_) all.push_back(known->id);
+  for (auto id : all) disconnect(id, false);
 }
 
 void core::end_shut_down() {
   for (auto& lane : lanes_)
-    if (lane)
-      lane->stop_listening();
+    if (lane) lane->stop_listening();
   std::vector<peer_id> all;
-  for (auto& [id, known] : peers_)
-    all.push_back(known->id);
+  for (auto& [id, known] : peers_) all.push_back(known->id);
   for (auto id : all)
-    if (auto* still = find(id))
-      abandon(*still);
+    if (auto* still = find(id)) abandon(*still);
   // Destroying a worker frees its endpoints and requests; nothing calls back after that.
-  for (auto& lane : lanes_)
-    lane.reset();
+  for (auto& lane : lanes_) lane.reset();
   end_settled(true);
   abandoned_.clear();
   forgotten_.clear();

@@ -20,7 +20,8 @@ void core::send_control(peer_id to, std::vector<std::byte> bytes, backlog_counte
     --*waiting;  // its loss is being reported
 }
 
-void core::queue_control(peer& to, control_kind kind, std::vector<std::byte> bytes, backlog_counter waiting, void* release_after) {
+void core::queue_control(peer& to, control_kind kind, std::vector<std::byte> bytes,
+                         backlog_counter waiting, void* release_after) {
   auto made = std::make_unique<operation>();
   made->waiting = std::move(waiting);
   made->release_after = release_after;
@@ -33,42 +34,54 @@ void core::queue_control(peer& to, control_kind kind, std::vector<std::byte> byt
 }
 
 void core::start_next_control(peer& to) {
-  auto may_go = [&] { return to.ready || to.control_queue.front()->control.kind == control_kind::hello; };
+  auto may_go = [&] {
+    return to.ready || to.control_queue.front()->control.kind == control_kind::hello;
+  };
   while (!to.control_busy && !to.control_queue.empty() && to.endpoint != nullptr && may_go()) {
     auto next = std::move(to.control_queue.front());
     to.control_queue.pop_front();
     to.control_busy = true;
     auto& op = begin(to, std::move(next));
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-    param.flags = op.control_bytes.size() <= eager_control_bytes_max ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV;
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                         UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = op.control_bytes.size() <= eager_control_bytes_max ? UCP_AM_SEND_FLAG_EAGER
+                                                                     : UCP_AM_SEND_FLAG_RNDV;
     if (op.control.kind == control_kind::hello)
-      param.flags |= UCP_AM_SEND_FLAG_REPLY;  // shows the receiver over which of its endpoints we speak
+      param.flags |=
+          UCP_AM_SEND_FLAG_REPLY;  // shows the receiver over which of its endpoints we speak
     param.cb.send = &core::on_sent;
     param.user_data = &op;
-    started(op, ucp_am_send_nbx(to.endpoint, am_control, &op.control, sizeof op.control, op.control_bytes.data(), op.control_bytes.size(), &param));
+    started(op, ucp_am_send_nbx(to.endpoint, am_control, &op.control, sizeof op.control,
+                                op.control_bytes.data(), op.control_bytes.size(), &param));
   }
 }
 
 void core::send(peer_id to, piece_tag tag, std::span<const std::byte> bytes, completion done) {
   auto* target = find(to);
-  if (target == nullptr || target->lost)
-    return done({false, 0, peer_is_gone});
-  if (target->ready)
-    return send_now(*target, tag, bytes, std::move(done));
-  target->early_sends.push_back([this, to, tag, bytes, done = std::move(done)]() mutable { send(to, tag, bytes, std::move(done)); });
+  if (target == nullptr || target->lost) return done({false, 0, peer_is_gone});
+  if (target->ready) return send_now(*target, tag, bytes, std::move(done));
+  target->early_sends.push_back([this, to, tag, bytes, done = std::move(done)]() mutable {
+    send(to, tag, bytes, std::move(done));
+  });
 }
 
 void core::send_now(peer& to, piece_tag tag, std::span<const std::byte> bytes, completion done) {
   auto made = std::make_unique<operation>();
   made->what = operation::kind::send_piece;
-  made->piece = {.piece = tag.piece, .connection = to.connection, .transfer = tag.transfer, .begin = tag.begin, .end = tag.end, .number = to.next_number++};
+  made->piece = {.piece = tag.piece,
+                 .connection = to.connection,
+                 .transfer = tag.transfer,
+                 .begin = tag.begin,
+                 .end = tag.end,
+                 .number = to.next_number++};
   made->size = bytes.size();
   made->done = std::move(done);
   made->memory = memory_.find(bytes);
   auto& op = begin(to, std::move(made));
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.flags = UCP_AM_SEND_FLAG_RNDV;
   param.cb.send = &core::on_sent;
   param.user_data = &op;
@@ -77,13 +90,13 @@ void core::send_now(peer& to, piece_tag tag, std::span<const std::byte> bytes, c
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
     param.memh = op.memory->handle(to.via->kind());
   }
-  started(op, ucp_am_send_nbx(to.endpoint, am_piece, &op.piece, sizeof op.piece, bytes.data(), bytes.size(), &param));
+  started(op, ucp_am_send_nbx(to.endpoint, am_piece, &op.piece, sizeof op.piece, bytes.data(),
+                              bytes.size(), &param));
 }
 
 void core::receive(std::uint64_t number, std::span<std::byte> into, completion done) {
   auto found = offers_.find(number);
-  if (found == offers_.end())
-    return done({false, 0, peer_is_gone});
+  if (found == offers_.end()) return done({false, 0, peer_is_gone});
   const auto taken = found->second;
   if (into.size() < taken.size) {
     decline(number);
@@ -98,7 +111,8 @@ void core::receive(std::uint64_t number, std::span<std::byte> into, completion d
   made->memory = memory_.find(into.first(taken.size));
   auto& op = begin(*taken.from, std::move(made));
   ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv_am = &core::on_received;
   param.user_data = &op;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
@@ -106,13 +120,13 @@ void core::receive(std::uint64_t number, std::span<std::byte> into, completion d
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
     param.memh = op.memory->handle(taken.from->via->kind());
   }
-  started(op, ucp_am_recv_data_nbx(taken.from->via->worker(), taken.descriptor, into.data(), taken.size, &param));
+  started(op, ucp_am_recv_data_nbx(taken.from->via->worker(), taken.descriptor, into.data(),
+                                   taken.size, &param));
 }
 
 void core::decline(std::uint64_t number) {
   auto found = offers_.find(number);
-  if (found == offers_.end())
-    return;
+  if (found == offers_.end()) return;
   const auto refused = found->second;
   offers_.erase(found);
   --refused.from->offers;
@@ -122,15 +136,14 @@ void core::decline(std::uint64_t number) {
 void core::decline(const offer& refused) {
   std::vector<std::byte> number(sizeof refused.number);
   std::memcpy(number.data(), &refused.number, sizeof refused.number);
-  if (refused.from->endpoint == nullptr)
-    return release(*refused.from->via, refused.descriptor);
-  queue_control(*refused.from, control_kind::decline, std::move(number), nullptr, refused.descriptor);
+  if (refused.from->endpoint == nullptr) return release(*refused.from->via, refused.descriptor);
+  queue_control(*refused.from, control_kind::decline, std::move(number), nullptr,
+                refused.descriptor);
 }
 
 void core::on_declined(peer& by, std::span<const std::byte> bytes) {
   std::uint64_t number = 0;
-  if (bytes.size() != sizeof number)
-    return;
+  if (bytes.size() != sizeof number) return;
   std::memcpy(&number, bytes.data(), sizeof number);
   for (auto& [key, op] : by.operations)
     if (op->what == operation::kind::send_piece && op->piece.number == number)
@@ -150,8 +163,7 @@ operation& core::begin(peer& with, std::unique_ptr<operation> made) {
 }
 
 void core::started(operation& made, ucs_status_ptr_t result) {
-  if (!UCS_PTR_IS_PTR(result))
-    finish(made, UCS_PTR_STATUS(result), made.size);
+  if (!UCS_PTR_IS_PTR(result)) finish(made, UCS_PTR_STATUS(result), made.size);
 }
 
 void core::on_sent(void* request, ucs_status_t status, void* user_data) {
@@ -174,7 +186,8 @@ void core::finish(operation& ended, ucs_status_t status, std::size_t size) {
   auto& with = *ended.with;
   const auto id = with.id;
   auto node = with.operations.extract(&ended);
-  if (status != UCS_OK && ended.what == operation::kind::receive_piece && with.via->handles_errors())
+  if (status != UCS_OK && ended.what == operation::kind::receive_piece &&
+      with.via->handles_errors())
     return park(with, std::move(node.mapped()));
   --active_;
   report(ended, status, size);
@@ -210,34 +223,35 @@ bool core::end_settled(bool all) {
 
 void core::report(operation& ended, ucs_status_t status, std::size_t size) {
   if (ended.release_after != nullptr)
-    release(*ended.owner->lanes_[static_cast<std::size_t>(ended.via)], std::exchange(ended.release_after, nullptr));
-  if (status == UCS_OK && ended.declined)
-    status = UCS_ERR_REJECTED;
+    release(*ended.owner->lanes_[static_cast<std::size_t>(ended.via)],
+            std::exchange(ended.release_after, nullptr));
+  if (status == UCS_OK && ended.declined) status = UCS_ERR_REJECTED;
   const bool fine = status == UCS_OK;
   switch (ended.what) {
-    case operation::kind::send_piece:
-      if (fine) {
-        shared_.sent_bytes += size;
-        ++shared_.pieces_sent;
-      }
-      break;
-    case operation::kind::receive_piece:
-      if (fine) {
-        shared_.received_bytes += size;
-        ++shared_.pieces_received;
-      }
-      break;
-    case operation::kind::send_control:
-      if (fine && ended.control.kind == control_kind::message)
-        shared_.control_bytes += size;
-      break;
-    case operation::kind::receive_control:
-      if (fine && ended.with != nullptr && !ended.with->lost)
-        handle_control(*ended.with, ended.control, ended.control_bytes);
-      break;
+  case operation::kind::send_piece:
+    if (fine) {
+      shared_.sent_bytes += size;
+      ++shared_.pieces_sent;
+    }
+    break;
+  case operation::kind::receive_piece:
+    if (fine) {
+      shared_.received_bytes += size;
+      ++shared_.pieces_received;
+    }
+    break;
+  case operation::kind::send_control:
+    if (fine && ended.control.kind == control_kind::message) shared_.control_bytes += size;
+    break;
+  case operation::kind::receive_control:
+    if (fine && ended.with != nullptr && !ended.with->lost)
+      handle_control(*ended.with, ended.control, ended.control_bytes);
+    break;
   }
   if (ended.done)
-    std::exchange(ended.done, nullptr)(fine ? outcome{true, size, {}} : outcome{false, 0, to_error(status, "moving a piece of KV")});
+    std::exchange(ended.done,
+                  nullptr)(fine ? outcome{true, size, {}}
+                                : outcome{false, 0, to_error(status, "moving a piece of KV")});
 }
 
 }  // namespace troupe::transfer::ucx

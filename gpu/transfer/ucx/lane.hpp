@@ -12,17 +12,21 @@
 
 namespace troupe::transfer::ucx {
 
-/// A UCX context and everything registered with it; lives until the last region and worker are gone.
+/// A UCX context and everything registered with it; lives until the last region and worker are
+/// gone.
 struct context_deleter {
   void operator()(ucp_context_h handle) const { ucp_cleanup(handle); }
 };
 using shared_context = std::shared_ptr<std::remove_pointer_t<ucp_context_h>>;
 
-/// Which peers a lane serves. One UCX context chooses its transports once for all its endpoints, so hosts near and far need one each.
+/// Which peers a lane serves. One UCX context chooses its transports once for all its endpoints, so
+/// hosts near and far need one each.
 enum class lane_kind : std::uint8_t { local = 0, network = 1 };
 inline constexpr std::size_t lane_count = 2;
 
-constexpr lane_kind lane_for(proximity where) { return where == proximity::same_host ? lane_kind::local : lane_kind::network; }
+constexpr lane_kind lane_for(proximity where) {
+  return where == proximity::same_host ? lane_kind::local : lane_kind::network;
+}
 
 struct lane_options {
   std::string tls;             ///< as UCX_TLS; empty: what the environment or UCX says
@@ -42,14 +46,17 @@ struct lane_handlers {
 inline constexpr unsigned am_control = 0;
 inline constexpr unsigned am_piece = 1;
 
-/// One UCX context with its worker. The network lane listens on a socket address and is reached there: endpoints made so are pairs, which learn of each other's end;
-/// endpoints that UCX 1.13 matches by itself, made from worker addresses over TCP, don't always. The local lane is reached by worker address.
+/// One UCX context with its worker. The network lane listens on a socket address and is reached
+/// there: endpoints made so are pairs, which learn of each other's end; endpoints that UCX 1.13
+/// matches by itself, made from worker addresses over TCP, don't always. The local lane is reached
+/// by worker address.
 ///
 /// Apart from `context`, only the progress thread (or, before it exists, the maker) may touch it.
 class lane {
  public:
   /// Errors: `transport_unavailable`.
-  static expected<std::unique_ptr<lane>> open(lane_kind kind, const lane_options& options, const lane_handlers& handlers);
+  static expected<std::unique_ptr<lane>> open(lane_kind kind, const lane_options& options,
+                                              const lane_handlers& handlers);
   ~lane();
   lane(const lane&) = delete;
   lane& operator=(const lane&) = delete;
@@ -64,9 +71,11 @@ class lane {
   bool handles_errors() const { return kind_ == lane_kind::network; }
 
   /// Errors: `peer_unreachable`. `on_failure(argument, ...)` is called inside `progress`.
-  expected<ucp_ep_h> connect(std::span<const std::byte> address, ucp_err_handler_cb_t on_failure, void* argument);
+  expected<ucp_ep_h> connect(std::span<const std::byte> address, ucp_err_handler_cb_t on_failure,
+                             void* argument);
   /// The other side of `connect` on the network lane.
-  expected<ucp_ep_h> accept(ucp_conn_request_h request, ucp_err_handler_cb_t on_failure, void* argument);
+  expected<ucp_ep_h> accept(ucp_conn_request_h request, ucp_err_handler_cb_t on_failure,
+                            void* argument);
   void reject(ucp_conn_request_h request) { ucp_listener_reject(listener_, request); }
   /// Nobody connects any more.
   void stop_listening();
@@ -78,7 +87,8 @@ class lane {
  private:
   expected<void> listen(const lane_options& options, const lane_handlers& handlers);
   expected<void> take_worker_address();
-  expected<ucp_ep_h> make_endpoint(ucp_ep_params_t& params, ucp_err_handler_cb_t on_failure, void* argument);
+  expected<ucp_ep_h> make_endpoint(ucp_ep_params_t& params, ucp_err_handler_cb_t on_failure,
+                                   void* argument);
 
   lane(lane_kind kind, shared_context context) : kind_(kind), context_(std::move(context)) {}
 

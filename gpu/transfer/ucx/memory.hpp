@@ -11,11 +11,13 @@
 
 namespace troupe::transfer::ucx {
 
-/// One mapping, registered with every lane. Shared by its region and by every operation on it, so that memory that UCX may still read or write is never unmapped.
+/// One mapping, registered with every lane. Shared by its region and by every operation on it, so
+/// that memory that UCX may still read or write is never unmapped.
 class registered_memory {
  public:
   /// Aligned for huge pages, and zeroed. Errors: `out_of_memory`, `registration_failed`.
-  static expected<std::shared_ptr<registered_memory>> map(std::size_t bytes, std::span<const shared_context> contexts);
+  static expected<std::shared_ptr<registered_memory>> map(std::size_t bytes,
+                                                          std::span<const shared_context> contexts);
   ~registered_memory();
   registered_memory(const registered_memory&) = delete;
   registered_memory& operator=(const registered_memory&) = delete;

@@ -15,8 +15,7 @@ namespace {
 constexpr double ratio_min = 0.9;
 
 double median(std::vector<double> values) {
-  if (values.empty())
-    return 0;
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
@@ -24,7 +23,8 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Moves KV pieces from one process to another over Troupe's UCX backend and over UCX alone, in turns, and compares."};
+  CLI::App app{"Moves KV pieces from one process to another over Troupe's UCX backend and over UCX "
+               "alone, in turns, and compares."};
   std::vector<std::size_t> sizes_mib{1, 8};
   std::size_t repeats = 5;
   std::size_t total_mib = 2048;
@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
   app.add_option("--total-mib", total_mib, "moved in each repeat")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  fmt::print("{:<18} {:>9} {:<8} {:>14} {:>14} {:>8}  {}\n", "transport", "piece", "buffers", "Troupe MiB/s", "UCX MiB/s", "ratio", "UCX by");
+  fmt::print("{:<18} {:>9} {:<8} {:>14} {:>14} {:>8}  {}\n", "transport", "piece", "buffers",
+             "Troupe MiB/s", "UCX MiB/s", "ratio", "UCX by");
   bool good = true;
   for (auto where : {transfer::proximity::other_host, transfer::proximity::same_host}) {
     for (auto size : sizes_mib) {
@@ -46,7 +47,8 @@ int main(int argc, char** argv) {
           auto a = bench::measure_troupe(s);
           auto b = ring ? bench::measure_plain(s) : bench::measure_perftest(s);
           if (!a || !b) {
-            fmt::print(stderr, "a measurement failed ({} by {}, {} buffers)\n", s.tls(), a ? "UCX alone" : "Troupe", s.slots());
+            fmt::print(stderr, "a measurement failed ({} by {}, {} buffers)\n", s.tls(),
+                       a ? "UCX alone" : "Troupe", s.slots());
             return 2;
           }
           ours.push_back(*a);
@@ -56,13 +58,18 @@ int main(int argc, char** argv) {
         const auto ratio = median(ours) / median(theirs);
         const bool reached = ratio >= ratio_min;
         good &= reached;
-        fmt::print("{:<18} {:>5} MiB {:<8} {:>14.0f} {:>14.0f} {:>8.2f}  {:<12} {} (pairs {:.2f} to {:.2f})\n", where == transfer::proximity::same_host ? "shared memory" : "tcp, peer errors", size,
-                   ring ? "64 MiB" : "one", median(ours), median(theirs), ratio, ring ? "plain loop" : "ucx_perftest", reached ? "ok" : "TOO SLOW", *std::min_element(ratios.begin(), ratios.end()),
+        fmt::print("{:<18} {:>5} MiB {:<8} {:>14.0f} {:>14.0f} {:>8.2f}  {:<12} {} (pairs {:.2f} "
+                   "to {:.2f})\n",
+                   where == transfer::proximity::same_host ? "shared memory" : "tcp, peer errors",
+                   size, ring ? "64 MiB" : "one", median(ours), median(theirs), ratio,
+                   ring ? "plain loop" : "ucx_perftest", reached ? "ok" : "TOO SLOW",
+                   *std::min_element(ratios.begin(), ratios.end()),
                    *std::max_element(ratios.begin(), ratios.end()));
         std::fflush(stdout);
       }
     }
   }
-  fmt::print("{}: at least {:.0f} % of UCX everywhere is the bar; sends under way at once: {}\n", good ? "PASS" : "FAIL", ratio_min * 100, bench::outstanding);
+  fmt::print("{}: at least {:.0f} % of UCX everywhere is the bar; sends under way at once: {}\n",
+             good ? "PASS" : "FAIL", ratio_min * 100, bench::outstanding);
   return good ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-// The same UCX calls as Troupe's backend makes, in the shortest loop that makes them: what UCX gives with a ring of buffers, which ucx_perftest hasn't.
+// The same UCX calls as Troupe's backend makes, in the shortest loop that makes them: what UCX
+// gives with a ring of buffers, which ucx_perftest hasn't.
 #include "tools/bench/kv_transfer/measure.hpp"
 
 #include <poll.h>
@@ -67,14 +68,13 @@ struct plain {
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
     params.address = reinterpret_cast<const ucp_address_t*>(to.data());
-    params.err_mode = how.where == transfer::proximity::other_host ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+    params.err_mode = how.where == transfer::proximity::other_host ? UCP_ERR_HANDLING_MODE_PEER
+                                                                   : UCP_ERR_HANDLING_MODE_NONE;
     check(ucp_ep_create(worker, &params, &endpoint));
   }
   void step(int also = -1) {
-    if (ucp_worker_progress(worker) != 0)
-      return;
-    if (ucp_worker_arm(worker) != UCS_OK)
-      return;
+    if (ucp_worker_progress(worker) != 0) return;
+    if (ucp_worker_arm(worker) != UCS_OK) return;
     pollfd watched[2] = {{wake, POLLIN, 0}, {also, POLLIN, 0}};
     ::poll(watched, also < 0 ? 1 : 2, -1);
   }
@@ -87,9 +87,12 @@ struct plain {
   }
   void send() {
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMH;
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                         UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMH;
     param.flags = UCP_AM_SEND_FLAG_RNDV;
-    param.cb.send = [](void* request, ucs_status_t status, void* user) { ended(request, status, user); };
+    param.cb.send = [](void* request, ucs_status_t status, void* user) {
+      ended(request, status, user);
+    };
     param.user_data = this;
     param.memh = registered;
     ++under_way;
@@ -110,11 +113,15 @@ struct plain {
       step();
     }
   }
-  static ucs_status_t on_message(void* argument, const void*, std::size_t, void* data, std::size_t size, const ucp_am_recv_param_t*) {
+  static ucs_status_t on_message(void* argument, const void*, std::size_t, void* data,
+                                 std::size_t size, const ucp_am_recv_param_t*) {
     auto& self = *static_cast<plain*>(argument);
     ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH;
-    param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user) { ended(request, status, user); };
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                         UCP_OP_ATTR_FIELD_MEMH;
+    param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user) {
+      ended(request, status, user);
+    };
     param.user_data = &self;
     param.memh = self.registered;
     ++self.under_way;
@@ -127,7 +134,8 @@ struct plain {
   }
   void listen() {
     ucp_am_handler_param_t param{};
-    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
     param.id = 0;
     param.cb = &plain::on_message;
     param.arg = this;
@@ -142,8 +150,7 @@ std::optional<double> measure_plain(const setting& s) {
     plain self(s);
     self.listen();
     put(fd, self.address());
-    for (pollfd watched{fd, POLLIN, 0}; ::poll(&watched, 1, 0) == 0;)
-      self.step(fd);
+    for (pollfd watched{fd, POLLIN, 0}; ::poll(&watched, 1, 0) == 0;) self.step(fd);
   };
   auto send = [&](int fd) -> std::optional<double> {
     plain self(s);

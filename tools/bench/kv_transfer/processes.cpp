@@ -46,7 +46,8 @@ std::vector<std::byte> get(int fd) {
   return bytes;
 }
 
-std::optional<double> in_two_processes(const std::function<void(int fd)>& receive, const std::function<std::optional<double>(int fd)>& send) {
+std::optional<double> in_two_processes(const std::function<void(int fd)>& receive,
+                                       const std::function<std::optional<double>(int fd)>& send) {
   // Both sides in children: this process never starts UCX, so each measurement starts it afresh.
   std::array<int, 2> between{};
   std::array<int, 2> result{};
@@ -85,8 +86,10 @@ std::optional<double> in_two_processes(const std::function<void(int fd)>& receiv
 
 std::optional<double> measure_perftest(const setting& s) {
   constexpr int port = 13437;
-  const auto common = fmt::format("ucx_perftest -t ucp_am_bw -s {} -n {} -w {} -O {} -E sleep {} -p {} -v -f", s.piece_bytes, s.pieces(), warm_up, outstanding,
-                                  s.where == transfer::proximity::other_host ? "-e" : "", port);
+  const auto common = fmt::format(
+      "ucx_perftest -t ucp_am_bw -s {} -n {} -w {} -O {} -E sleep {} -p {} -v -f", s.piece_bytes,
+      s.pieces(), warm_up, outstanding, s.where == transfer::proximity::other_host ? "-e" : "",
+      port);
   const auto environment = fmt::format("env UCX_TLS={} UCX_NET_DEVICES=lo timeout 120", s.tls());
   const auto server = fmt::format("{} taskset -c 0 {} >/dev/null 2>&1", environment, common);
   std::thread serving([&] { [[maybe_unused]] auto rc = std::system(server.c_str()); });
@@ -94,10 +97,12 @@ std::optional<double> measure_perftest(const setting& s) {
   std::optional<double> found;
   std::string where = common;
   where.insert(where.find(' '), " 127.0.0.1");
-  if (auto* out = ::popen(fmt::format("{} taskset -c 1 {} 2>&1", environment, where).c_str(), "r")) {
+  if (auto* out = ::popen(fmt::format("{} taskset -c 1 {} 2>&1", environment, where).c_str(),
+                          "r")) {
     std::array<char, 512> line{};
     while (std::fgets(line.data(), line.size(), out) != nullptr) {
-      // iterations,latency percentile,average,overall,MB/s average,MB/s overall,...; UCX's MB are MiB
+      // iterations,latency percentile,average,overall,MB/s average,MB/s overall,...; UCX's MB are
+      // MiB
       std::stringstream fields(line.data());
       std::string field;
       int count = 0;

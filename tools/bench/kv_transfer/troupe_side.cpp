@@ -14,16 +14,15 @@ namespace {
 using namespace transfer;
 
 std::unique_ptr<backend> open(events& sink) {
-  auto made = ucx::make_backend({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, sink);
-  if (!made)
-    throw std::runtime_error(made.error().message);
+  auto made = ucx::make_backend(
+      {.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, sink);
+  if (!made) throw std::runtime_error(made.error().message);
   return *std::move(made);
 }
 
 std::unique_ptr<region> memory(backend& transport, const setting& s) {
   auto made = transport.allocate(s.slots() * s.piece_bytes, memory_kind::host);
-  if (!made)
-    throw std::runtime_error(made.error().message);
+  if (!made) throw std::runtime_error(made.error().message);
   std::memset((*made)->bytes().data(), 1, (*made)->bytes().size());
   return *std::move(made);
 }
@@ -42,21 +41,22 @@ struct taking final : silent {
 
   void on_offer(peer_id, piece_tag, std::size_t size, std::uint64_t offer) override {
     const auto slot = next++ % how->slots();
-    transport->receive(offer, into->bytes().subspan(slot * how->piece_bytes, size), [](const outcome&) {});
+    transport->receive(offer, into->bytes().subspan(slot * how->piece_bytes, size),
+                       [](const outcome&) {});
   }
 };
 
 /// Keeps `outstanding` sends on their way.
 class pump {
  public:
-  pump(backend& transport, peer_id peer, region& from, const setting& how) : transport_(transport), peer_(peer), from_(from), how_(how) {}
+  pump(backend& transport, peer_id peer, region& from, const setting& how)
+      : transport_(transport), peer_(peer), from_(from), how_(how) {}
 
   /// Whether all arrived.
   bool run(std::size_t pieces) {
     std::unique_lock lock(mutex_);
     left_ = pieces;
-    for (std::size_t i = 0; i < std::min(outstanding, pieces); ++i)
-      post();
+    for (std::size_t i = 0; i < std::min(outstanding, pieces); ++i) post();
     changed_.wait(lock, [&] { return (left_ == 0 || failed_) && under_way_ == 0; });
     return !failed_;
   }
@@ -66,15 +66,17 @@ class pump {
     --left_;
     ++under_way_;
     const auto slot = next_++ % how_.slots();
-    transport_.send(peer_, {.transfer = next_}, from_.bytes().subspan(slot * how_.piece_bytes, how_.piece_bytes), [this](const outcome& o) {
-      std::lock_guard lock(mutex_);
-      --under_way_;
-      failed_ |= !o.ok;
-      if (left_ > 0 && !failed_)
-        post();
-      else if (under_way_ == 0)
-        changed_.notify_one();
-    });
+    transport_.send(peer_, {.transfer = next_},
+                    from_.bytes().subspan(slot * how_.piece_bytes, how_.piece_bytes),
+                    [this](const outcome& o) {
+                      std::lock_guard lock(mutex_);
+                      --under_way_;
+                      failed_ |= !o.ok;
+                      if (left_ > 0 && !failed_)
+                        post();
+                      else if (under_way_ == 0)
+                        changed_.notify_one();
+                    });
   }
 
   backend& transport_;
@@ -107,12 +109,12 @@ std::optional<double> measure_troupe(const setting& s) {
     auto transport = open(sink);
     auto from = memory(*transport, s);
     auto peer = transport->connect(get(fd), s.where);
-    if (!peer)
-      throw std::runtime_error(peer.error().message);
+    if (!peer) throw std::runtime_error(peer.error().message);
     pump sending(*transport, *peer, *from, s);
     std::optional<double> speed;
     if (sending.run(warm_up)) {
-      if (transport->transports(*peer).find(s.where == proximity::same_host ? "posix" : "tcp") == std::string::npos)
+      if (transport->transports(*peer).find(s.where == proximity::same_host ? "posix" : "tcp") ==
+          std::string::npos)
         throw std::runtime_error("UCX chose another transport: " + transport->transports(*peer));
       const auto begin = std::chrono::steady_clock::now();
       if (sending.run(s.pieces())) {

@@ -18,7 +18,8 @@ namespace troupe::transfer::testing {
 /// How long a test waits for what must come. Reached only when it has failed.
 inline constexpr std::chrono::seconds patience_s{20};
 
-/// Before Catch2 sets its own signal handlers, so that it doesn't keep UCX's as the ones to go back to.
+/// Before Catch2 sets its own signal handlers, so that it doesn't keep UCX's as the ones to go back
+/// to.
 inline const bool library_is_prepared = (ucx::prepare_library(), true);
 
 /// Fills with a pattern that differs in each word and for each seed.
@@ -56,7 +57,9 @@ class recorder : public events {
   };
 
   void on_control(peer_id from, std::span<const std::byte> bytes) override {
-    add([&] { controls.push_back({from, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}}); });
+    add([&] {
+      controls.push_back({from, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
+    });
   }
   void on_offer(peer_id from, piece_tag tag, std::size_t size, std::uint64_t number) override {
     add([&] { offers.push_back({from, tag, size, number}); });
@@ -101,18 +104,18 @@ struct endpoint {
 
   explicit endpoint(const ucx::options& how = {}) {
     auto made = ucx::make_backend(how, seen);
-    if (!made)
-      throw std::runtime_error(made.error().message);
+    if (!made) throw std::runtime_error(made.error().message);
     transport = *std::move(made);
   }
   std::unique_ptr<region> memory(std::size_t bytes) {
     auto made = transport->allocate(bytes, memory_kind::host);
-    if (!made)
-      throw std::runtime_error(made.error().message);
+    if (!made) throw std::runtime_error(made.error().message);
     return *std::move(made);
   }
 };
 
-inline std::span<const std::byte> text_bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+inline std::span<const std::byte> text_bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
 
 }  // namespace troupe::transfer::testing

@@ -27,7 +27,8 @@ struct notes {
   std::optional<transfer_stats> stats;
   std::string failure;
 
-  void say(const std::string& what, const std::function<void()>& also = [] {}) {
+  void say(
+      const std::string& what, const std::function<void()>& also = [] {}) {
     std::lock_guard lock(mutex);
     said.push_back(what);
     also();
@@ -38,18 +39,23 @@ struct notes {
     return std::find(said.begin(), said.end(), what) != said.end();
   }
   send_callbacks sender() {
-    return {[this](engine::position keep) { say("granted " + std::to_string(keep)); }, [this](transfer_stats s) { say("done", [&] { stats = s; }); },
+    return {[this](engine::position keep) { say("granted " + std::to_string(keep)); },
+            [this](transfer_stats s) { say("done", [&] { stats = s; }); },
             [this](const error& e) { say("failed", [&] { failure = e.code; }); }};
   }
   receive_callbacks receiver() {
-    return {[this](offer_of_kv o) { say("open", [&] { offer = std::move(o); }); }, [this](engine::kv_piece p) { say("piece", [&] { pieces.push_back(std::move(p)); }); },
-            [this](transfer_stats s) { say("end", [&] { stats = s; }); }, [this](const error& e) { say("failed", [&] { failure = e.code; }); }};
+    return {[this](offer_of_kv o) { say("open", [&] { offer = std::move(o); }); },
+            [this](engine::kv_piece p) { say("piece", [&] { pieces.push_back(std::move(p)); }); },
+            [this](transfer_stats s) { say("end", [&] { stats = s; }); },
+            [this](const error& e) { say("failed", [&] { failure = e.code; }); }};
   }
 };
 
 /// A prefill and a decode worker, over memory (pumped by hand) or over UCX.
 struct workers {
-  explicit workers(const std::string& kind, std::size_t buffers = 8, std::uint64_t decode_layout = 5) : memory(kind == "memory") {
+  explicit workers(const std::string& kind, std::size_t buffers = 8,
+                   std::uint64_t decode_layout = 5)
+      : memory(kind == "memory") {
     where = kind == "tcp" ? proximity::other_host : proximity::same_host;
     prefill = make(buffers, 5);
     decode = make(buffers, decode_layout);
@@ -59,23 +65,21 @@ struct workers {
     how.layout = layout;
     how.piece_bytes = piece_bytes;
     how.buffers = buffers;
-    auto made = hand_over_service::start(how, [this](events& sink) -> expected<std::unique_ptr<backend>> {
-      if (memory)
-        return fabric.join(sink);
-      return ucx::make_backend({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, sink);
-    });
+    auto made = hand_over_service::start(
+        how, [this](events& sink) -> expected<std::unique_ptr<backend>> {
+          if (memory) return fabric.join(sink);
+          return ucx::make_backend(
+              {.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, sink);
+        });
     REQUIRE(made);
     return *std::move(made);
   }
   bool until(const std::function<bool()>& there) {
     const auto end = std::chrono::steady_clock::now() + patience_s;
     while (!there()) {
-      if (memory ? fabric.pump() == 0 : false)
-        return there();
-      if (std::chrono::steady_clock::now() > end)
-        return false;
-      if (!memory)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (memory ? fabric.pump() == 0 : false) return there();
+      if (std::chrono::steady_clock::now() > end) return false;
+      if (!memory) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return true;
   }
@@ -117,8 +121,7 @@ TEST_CASE("a prompt's KV is handed over whole, in order, bit by bit") {
   auto kind = GENERATE(std::string("memory"), std::string("shm"), std::string("tcp"));
   workers w(kind);
   const bool early = GENERATE(false, true);
-  if (!early)
-    REQUIRE(w.decode->expect({key, token, 77}, w.at_decode.receiver()));
+  if (!early) REQUIRE(w.decode->expect({key, token, 77}, w.at_decode.receiver()));
   REQUIRE(w.prefill->start_send(w.job(), w.at_prefill.sender()));
   if (early) {
     REQUIRE(w.until([&] { return w.decode->read_gauges().early_opens == 1; }));
@@ -152,10 +155,16 @@ TEST_CASE("a prompt's KV is handed over whole, in order, bit by bit") {
     total += size;
     w.prefill->send_piece(key, w.piece(at, at + 4, size));
     if (at % 16 == 0)
-      w.until([&] { take_all(); return w.prefill->read_gauges().buffers_free >= 4; });
+      w.until([&] {
+        take_all();
+        return w.prefill->read_gauges().buffers_free >= 4;
+      });
   }
   w.prefill->finish_send(key);
-  REQUIRE(w.until([&] { take_all(); return w.at_decode.has("end"); }));
+  REQUIRE(w.until([&] {
+    take_all();
+    return w.at_decode.has("end");
+  }));
   take_all();
   CHECK(taken == 20);
   CHECK_FALSE(w.at_prefill.has("done"));
@@ -166,11 +175,12 @@ TEST_CASE("a prompt's KV is handed over whole, in order, bit by bit") {
   CHECK(w.at_prefill.stats->from == 20);
   CHECK(w.at_prefill.stats->to == 100);
   CHECK(w.decode->read_gauges().wire.received_bytes == total);
-  CHECK(w.until([&] { return w.prefill->read_gauges().buffers_free == 8 && w.decode->read_gauges().buffers_free == 8; }));
+  CHECK(w.until([&] {
+    return w.prefill->read_gauges().buffers_free == 8 && w.decode->read_gauges().buffers_free == 8;
+  }));
   CHECK(w.prefill->read_gauges().sending == 0);
   CHECK(w.decode->read_gauges().receiving == 0);
-  if (kind == "tcp")
-    CHECK(w.at_prefill.stats->transports == "tcp");
+  if (kind == "tcp") CHECK(w.at_prefill.stats->transports == "tcp");
 }
 
 TEST_CASE("nothing is sent when decode holds everything already") {
@@ -247,14 +257,15 @@ TEST_CASE("a hand-over ends on both sides, and all buffers come back") {
     }
   }
   REQUIRE(w.until([&] { return w.at_prefill.has("failed") && w.at_decode.has("failed"); }));
-  if (prefill_says != "any")
-    CHECK(w.at_prefill.failure == prefill_says);
+  if (prefill_says != "any") CHECK(w.at_prefill.failure == prefill_says);
   CHECK(w.at_decode.failure == decode_says);
   {
     std::lock_guard lock(w.at_decode.mutex);
     w.at_decode.pieces.clear();
   }
-  CHECK(w.until([&] { return w.prefill->read_gauges().buffers_free == 8 && w.decode->read_gauges().buffers_free == 8; }));
+  CHECK(w.until([&] {
+    return w.prefill->read_gauges().buffers_free == 8 && w.decode->read_gauges().buffers_free == 8;
+  }));
   CHECK(w.prefill->read_gauges().sending == 0);
   CHECK(w.decode->read_gauges().receiving == 0);
 }

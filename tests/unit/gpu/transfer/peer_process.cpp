@@ -69,14 +69,14 @@ std::string peer_process::line(std::chrono::milliseconds at_most) {
       buffer_.erase(0, end + 1);
       return found;
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          until - std::chrono::steady_clock::now())
+                          .count();
     pollfd watched{from_, POLLIN, 0};
-    if (left <= 0 || ::poll(&watched, 1, static_cast<int>(left)) <= 0)
-      return {};
+    if (left <= 0 || ::poll(&watched, 1, static_cast<int>(left)) <= 0) return {};
     char bytes[4096];
     const auto n = ::read(from_, bytes, sizeof bytes);
-    if (n <= 0)
-      return {};
+    if (n <= 0) return {};
     buffer_.append(bytes, static_cast<std::size_t>(n));
   }
 }
@@ -84,10 +84,8 @@ std::string peer_process::line(std::chrono::milliseconds at_most) {
 bool peer_process::until(const std::string& wanted, std::chrono::milliseconds at_most) {
   for (;;) {
     const auto next = line(at_most);
-    if (next == wanted)
-      return true;
-    if (next.empty())
-      return false;
+    if (next == wanted) return true;
+    if (next.empty()) return false;
   }
 }
 
@@ -98,8 +96,7 @@ void peer_process::stop() {
 }
 
 void peer_process::kill() {
-  if (pid_ < 0)
-    return;
+  if (pid_ < 0) return;
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
   pid_ = -1;

@@ -1,9 +1,10 @@
-// The other process of the two-process tests: does what it reads from standard input, says what happened on standard output, a line each.
+// The other process of the two-process tests: does what it reads from standard input, says what
+// happened on standard output, a line each.
 //
 //   connect ADDRESS local|network     in hexadecimal
-//   send COUNT BYTES                  pieces with transfer = 1, 2, ...; filled with that number as seed; 4 at a time
-//   take | ignore                     receive what is offered and check it, or leave it; `take` at the start
-//   quit
+//   send COUNT BYTES                  pieces with transfer = 1, 2, ...; filled with that number as
+//   seed; 4 at a time take | ignore                     receive what is offered and check it, or
+//   leave it; `take` at the start quit
 #include "tests/unit/gpu/transfer/endpoint_fixture.hpp"
 
 #include <cstdio>
@@ -48,14 +49,16 @@ class peer_events final : public events {
   std::unique_ptr<region> memory;
   std::atomic<bool> take{true};
 
-  void on_control(peer_id, std::span<const std::byte> bytes) override { say("control " + std::to_string(bytes.size())); }
+  void on_control(peer_id, std::span<const std::byte> bytes) override {
+    say("control " + std::to_string(bytes.size()));
+  }
   void on_peer_lost(peer_id, const troupe::error& why) override { say("lost " + why.code); }
   void on_offer(peer_id, piece_tag tag, std::size_t size, std::uint64_t offer) override {
-    if (!take)
-      return say("offered " + std::to_string(tag.transfer));
+    if (!take) return say("offered " + std::to_string(tag.transfer));
     auto into = memory->bytes().subspan((next_++ % ring) * buffer_bytes, size);
     transport->receive(offer, into, [into, tag](const outcome& how) {
-      say(std::string(how.ok && holds(into, tag.transfer) ? "received " : "broken ") + std::to_string(tag.transfer));
+      say(std::string(how.ok && holds(into, tag.transfer) ? "received " : "broken ") +
+          std::to_string(tag.transfer));
     });
   }
 
@@ -67,7 +70,8 @@ class peer_events final : public events {
 
 int main() {
   peer_events seen;
-  auto made = ucx::make_backend({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, seen);
+  auto made = ucx::make_backend(
+      {.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, seen);
   if (!made) {
     std::cerr << made.error().message << "\n";
     return 1;
@@ -91,7 +95,8 @@ int main() {
       std::string address;
       std::string where;
       words >> address >> where;
-      peer = *transport->connect(from_hex(address), where == "local" ? proximity::same_host : proximity::other_host);
+      peer = *transport->connect(from_hex(address),
+                                 where == "local" ? proximity::same_host : proximity::other_host);
     } else if (command == "take" || command == "ignore") {
       seen.take = command == "take";
       say("will " + command);

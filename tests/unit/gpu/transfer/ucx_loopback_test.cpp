@@ -9,7 +9,9 @@ using namespace troupe::transfer::testing;
 namespace {
 
 struct pair {
-  explicit pair(proximity where) : from({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}), to({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}) {
+  explicit pair(proximity where)
+      : from({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}),
+        to({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}) {
     auto id = from.transport->connect(to.transport->local_address(), where);
     REQUIRE(id);
     peer = *id;
@@ -32,7 +34,8 @@ TEST_CASE("a piece arrives bit by bit, over the transport that was asked for") {
   fill(source->bytes(), 7);
   fill(target->bytes(), 99);
 
-  p.from.transport->send(p.peer, {.transfer = 5, .piece = 2, .begin = 10, .end = 20}, source->bytes(), p.from.seen.note("sent"));
+  p.from.transport->send(p.peer, {.transfer = 5, .piece = 2, .begin = 10, .end = 20},
+                         source->bytes(), p.from.seen.note("sent"));
   REQUIRE(p.to.seen.wait([&] { return !p.to.seen.offers.empty(); }));
   auto offer = p.to.seen.offers.front();
   CHECK(offer.size == size);
@@ -41,7 +44,8 @@ TEST_CASE("a piece arrives bit by bit, over the transport that was asked for") {
   CHECK(offer.tag.begin == 10);
   CHECK(offer.tag.end == 20);
   // Rendezvous: nothing has moved, the sender still waits.
-  CHECK_FALSE(p.from.seen.wait([&] { return p.from.seen.outcomes.contains("sent"); }, std::chrono::milliseconds(20)));
+  CHECK_FALSE(p.from.seen.wait([&] { return p.from.seen.outcomes.contains("sent"); },
+                               std::chrono::milliseconds(20)));
 
   p.to.transport->receive(offer.number, target->bytes().first(size), p.to.seen.note("received"));
   REQUIRE(p.to.seen.wait([&] { return p.to.seen.outcomes.contains("received"); }));
@@ -66,11 +70,13 @@ TEST_CASE("a piece arrives bit by bit, over the transport that was asked for") {
   }
 }
 
-TEST_CASE("control messages keep their order, whatever their sizes, and are answered to the peer that they came from") {
+TEST_CASE("control messages keep their order, whatever their sizes, and are answered to the peer "
+          "that they came from") {
   pair p(GENERATE(proximity::same_host, proximity::other_host));
   std::vector<std::size_t> sizes{10, 2 * mib, 1, 100'000, 0, 40'000, 7};
   for (std::size_t i = 0; i < sizes.size(); ++i)
-    REQUIRE(p.from.transport->send_control(p.peer, text_bytes(std::string(sizes[i], static_cast<char>('a' + i)))));
+    REQUIRE(p.from.transport->send_control(
+        p.peer, text_bytes(std::string(sizes[i], static_cast<char>('a' + i)))));
   REQUIRE(p.to.seen.wait([&] { return p.to.seen.controls.size() == sizes.size(); }));
   for (std::size_t i = 0; i < sizes.size(); ++i)
     CHECK(p.to.seen.controls[i].text == std::string(sizes[i], static_cast<char>('a' + i)));
@@ -106,7 +112,8 @@ TEST_CASE("a buffer that is too small is refused before anything is written") {
   auto target = p.to.memory(mib);
   p.from.transport->send(p.peer, {.transfer = 1}, source->bytes(), p.from.seen.note("sent"));
   REQUIRE(p.to.seen.wait([&] { return p.to.seen.offers.size() == 1; }));
-  p.to.transport->receive(p.to.seen.offers[0].number, target->bytes().first(mib - 1), p.to.seen.note("received"));
+  p.to.transport->receive(p.to.seen.offers[0].number, target->bytes().first(mib - 1),
+                          p.to.seen.note("received"));
   REQUIRE(p.to.seen.wait([&] { return p.to.seen.outcomes.contains("received"); }));
   CHECK(p.to.seen.outcomes["received"].why.code == "truncated");
   REQUIRE(p.from.seen.wait([&] { return p.from.seen.outcomes.contains("sent"); }));
@@ -139,12 +146,14 @@ TEST_CASE("connecting twice gives the same connection; malformed addresses are r
   auto again = p.from.transport->connect(address, proximity::other_host);
   REQUIRE(again);
   CHECK(*again == p.peer);
-  for (std::size_t keep : {std::size_t{0}, std::size_t{3}, std::size_t{11}, std::size_t{20}, address.size() - 1}) {
+  for (std::size_t keep :
+       {std::size_t{0}, std::size_t{3}, std::size_t{11}, std::size_t{20}, address.size() - 1}) {
     auto refused = p.from.transport->connect(std::span(address).first(keep), proximity::other_host);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == "peer_unreachable");
   }
-  // Standing before it ends: UCX 1.13 doesn't survive it when a worker goes while another connects to it.
+  // Standing before it ends: UCX 1.13 doesn't survive it when a worker goes while another connects
+  // to it.
   REQUIRE(p.from.transport->send_control(p.peer, text_bytes("x")));
   REQUIRE(p.to.seen.wait([&] { return !p.to.seen.controls.empty(); }));
   address.push_back(std::byte{0});

@@ -22,17 +22,17 @@ constexpr auto all = std::chrono::milliseconds(patience_s);
 
 const char* name_of(proximity where) { return where == proximity::same_host ? "local" : "network"; }
 
-/// Takes every offer into the next buffer that is free by the backend's word, and checks that nobody writes into a buffer that was given back.
+/// Takes every offer into the next buffer that is free by the backend's word, and checks that
+/// nobody writes into a buffer that was given back.
 class careful_receiver final : public events {
  public:
   careful_receiver() {
-    auto made = ucx::make_backend({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, *this);
-    if (!made)
-      throw std::runtime_error(made.error().message);
+    auto made = ucx::make_backend(
+        {.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, *this);
+    if (!made) throw std::runtime_error(made.error().message);
     transport = *std::move(made);
     memory = *transport->allocate(ring * piece_size, memory_kind::host);
-    for (std::size_t i = 0; i < ring; ++i)
-      seal(i);
+    for (std::size_t i = 0; i < ring; ++i) seal(i);
   }
   ~careful_receiver() override { transport.reset(); }
 
@@ -57,8 +57,7 @@ class careful_receiver final : public events {
   bool sealed() {
     std::lock_guard lock(mutex);
     for (std::size_t i = 0; i < ring; ++i)
-      if (!in_use.contains(i) && !holds(buffer(i), 1000 + i))
-        return false;
+      if (!in_use.contains(i) && !holds(buffer(i), 1000 + i)) return false;
     return true;
   }
 
@@ -81,28 +80,30 @@ class careful_receiver final : public events {
     std::uint64_t offer;
   };
 
-  std::span<std::byte> buffer(std::size_t i) { return memory->bytes().subspan(i * piece_size, piece_size); }
+  std::span<std::byte> buffer(std::size_t i) {
+    return memory->bytes().subspan(i * piece_size, piece_size);
+  }
   void seal(std::size_t i) { fill(buffer(i), 1000 + i); }
   void start() {
     for (std::size_t i = 0; i < ring && !waiting.empty(); ++i) {
-      if (in_use.contains(i))
-        continue;
+      if (in_use.contains(i)) continue;
       auto next = waiting.front();
       waiting.pop_front();
       in_use.insert(i);
-      transport->receive(next.offer, buffer(i).first(next.size), [this, i, next](const outcome& how) {
-        std::lock_guard lock(mutex);
-        if (!how.ok)
-          ++failed;
-        else if (!check || holds(buffer(i).first(next.size), next.tag.transfer))
-          ++good;
-        else
-          ++bad;
-        seal(i);
-        in_use.erase(i);
-        changed.notify_all();
-        start();
-      });
+      transport->receive(next.offer, buffer(i).first(next.size),
+                         [this, i, next](const outcome& how) {
+                           std::lock_guard lock(mutex);
+                           if (!how.ok)
+                             ++failed;
+                           else if (!check || holds(buffer(i).first(next.size), next.tag.transfer))
+                             ++good;
+                           else
+                             ++bad;
+                           seal(i);
+                           in_use.erase(i);
+                           changed.notify_all();
+                           start();
+                         });
     }
   }
 
@@ -130,7 +131,8 @@ TEST_CASE("pieces between two processes arrive bit by bit, both ways") {
   REQUIRE(seen.wait([&] { return seen.outcomes.contains("sent"); }));
   CHECK(seen.outcomes["sent"].ok);
   CHECK(child.until("received 5", all));
-  CHECK(here.transport->transports(*peer).find(where == proximity::same_host ? "posix" : "tcp") != std::string::npos);
+  CHECK(here.transport->transports(*peer).find(where == proximity::same_host ? "posix" : "tcp") !=
+        std::string::npos);
 }
 
 TEST_CASE("the sender is killed in the middle of a rendezvous") {
@@ -196,7 +198,8 @@ TEST_CASE("the receiver is killed in the middle of a rendezvous") {
     };
     for (std::size_t i = 0; i < ring; ++i) {
       ++posted;
-      here.transport->send(*peer, {.transfer = posted}, source->bytes().subspan(i * piece_size, piece_size), again);
+      here.transport->send(*peer, {.transfer = posted},
+                           source->bytes().subspan(i * piece_size, piece_size), again);
     }
     if (taking)
       REQUIRE(here.seen.wait([&] { return ended >= 2; }));
@@ -216,13 +219,15 @@ TEST_CASE("the receiver is killed in the middle of a rendezvous") {
     peer_process next;
     auto other = here.transport->connect(next.address(), where);
     REQUIRE(other);
-    here.transport->send(*other, {.transfer = 1}, source->bytes().first(piece_size), here.seen.note("next"));
+    here.transport->send(*other, {.transfer = 1}, source->bytes().first(piece_size),
+                         here.seen.note("next"));
     REQUIRE(here.seen.wait([&] { return here.seen.outcomes.contains("next"); }));
     CHECK(here.seen.outcomes["next"].ok);
   }
 }
 
-TEST_CASE("a peer that hangs keeps its buffers in quarantine over shared memory, until it is dead") {
+TEST_CASE(
+    "a peer that hangs keeps its buffers in quarantine over shared memory, until it is dead") {
   endpoint here({.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"});
   peer_process child;
   child.tell("ignore");
@@ -234,7 +239,8 @@ TEST_CASE("a peer that hangs keeps its buffers in quarantine over shared memory,
   REQUIRE(child.until("offered 1", all));
   child.stop();
   here.transport->disconnect(*peer, false);
-  CHECK_FALSE(here.seen.wait([&] { return here.seen.outcomes.contains("sent"); }, std::chrono::milliseconds(100)));
+  CHECK_FALSE(here.seen.wait([&] { return here.seen.outcomes.contains("sent"); },
+                             std::chrono::milliseconds(100)));
   child.kill();
   here.transport->disconnect(*peer, true);
   REQUIRE(here.seen.wait([&] { return here.seen.outcomes.contains("sent"); }));
