@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cstdio>
+#include <functional>
 #include <vector>
 
 namespace troupe::bench {
@@ -121,5 +123,6 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", rounds)->capture_default_str();
   app.add_option("--batched-bench", s.batched_bench, "llama.cpp's program")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line at a time, also into a file
   return troupe::bench::run(s, rounds);
 }

@@ -206,5 +206,6 @@ int main(int argc, char** argv) {
                  "running cluster with");
   app.add_flag("!--no-reuse", s.reuse, "leave out the prefix cache");
   CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line at a time, also into a file
   return troupe::bench::run(s);
 }
