@@ -99,6 +99,7 @@ void server::impl::shut_down() {
   wake_->shut();
   // Handlers that never ran hold connections: they go before the members that those refer to.
   connections_.clear();
+  waiting_.reset();
 }
 
 std::uint64_t server::impl::body_bytes_max() const {
@@ -136,12 +137,21 @@ void server::impl::on_accept(error_code ec, asio::ip::tcp::socket socket) {
     });
     return;
   }
-  auto c = std::make_shared<connection>(*this, std::move(socket));
+  waiting_.emplace(std::move(socket));
+  admit();
+}
+
+/// The new connection joins the others, or waits until one of them ends or is idle; nobody else is
+/// accepted meanwhile.
+void server::impl::admit() {
+  if (!waiting_ || !make_room()) return;
+  auto c = std::make_shared<connection>(*this, std::move(*waiting_));
+  waiting_.reset();
   connections_.insert(c);
   events().connections(connections_.size());
   arm_sweep();
   c->start();
-  if (make_room()) accept();
+  accept();
 }
 
 bool server::impl::make_room() {
@@ -149,7 +159,7 @@ bool server::impl::make_room() {
   std::shared_ptr<connection> oldest;
   for (const auto& c : connections_)
     if (c->idle() && (!oldest || c->since() < oldest->since())) oldest = c;
-  if (!oldest) return false;  // goes on when one closes
+  if (!oldest) return false;
   oldest->close();
   return true;
 }
@@ -157,7 +167,8 @@ bool server::impl::make_room() {
 void server::impl::closed(const std::shared_ptr<connection>& c) {
   connections_.erase(c);
   events().connections(connections_.size());
-  if (connections_.size() < options_.limits.connections_max) accept();
+  // Not from here: whoever closes one may be about to make room itself.
+  if (waiting_) asio::post(io_, [this] { admit(); });
 }
 
 // -- output and deadlines -------------------------------------------------------------------------
@@ -181,6 +192,7 @@ void server::impl::sweep() {
   const auto snapshot = std::vector<std::shared_ptr<connection>>(connections_.begin(),
                                                                  connections_.end());
   for (const auto& c : snapshot) c->sweep(now);
+  admit();
   if (!connections_.empty()) arm_sweep();  // without connections the thread sleeps
 }
 
@@ -197,6 +209,7 @@ void server::impl::begin_drain(std::chrono::milliseconds notice, std::chrono::mi
     notice_over_ = true;
     error_code ignored;
     acceptor_.close(ignored);
+    waiting_.reset();
     close_idle();
     drain_timer_.expires_after(limit);
     drain_timer_.async_wait([this](error_code limit_error) {

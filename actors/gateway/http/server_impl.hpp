@@ -9,6 +9,7 @@
 #include <atomic>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 
@@ -46,6 +47,7 @@ class server::impl {
  private:
   void accept();
   void on_accept(boost::system::error_code ec, asio::ip::tcp::socket socket);
+  void admit();
   bool make_room();
   void flush_dirty();
   void sweep();
@@ -57,6 +59,7 @@ class server::impl {
   handler on_request_;
   asio::io_context io_;
   asio::ip::tcp::acceptor acceptor_;
+  std::optional<asio::ip::tcp::socket> waiting_;  // accepted at `connections_max`
   asio::steady_timer sweep_timer_;
   asio::steady_timer accept_timer_;
   asio::steady_timer drain_timer_;

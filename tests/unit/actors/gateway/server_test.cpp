@@ -1,0 +1,517 @@
+// The gateway through real sockets, in front of a fake desk: well-behaved clients, rude ones, and
+// ones that go away.
+
+#include "actors/gateway/gateway.hpp"
+#include "tests/support/fake_desk.hpp"
+#include "tests/support/http_client.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+using test::get;
+using test::post;
+using test::raw_client;
+using test::status_of;
+
+namespace {
+
+struct fixture {
+  explicit fixture(std::chrono::microseconds pace = 0us)
+      : desk(std::make_shared<test::fake_desk>(pace)) {
+    options.limits.prompt_bytes_max = 64 * 1024;
+    options.drain_notice = 0ms;
+    options.models = {"words", "unborn"};
+  }
+  gateway::http_gateway& start() {
+    server = std::make_unique<gateway::http_gateway>(options, desk);
+    const auto started = server->start();
+    REQUIRE(started);
+    return *server;
+  }
+  std::uint16_t port() { return server->local_port(); }
+
+  gateway::gateway_options options;
+  std::shared_ptr<test::fake_desk> desk;
+  std::unique_ptr<gateway::http_gateway> server;
+};
+
+std::string chat(const std::string& model, bool stream, const std::string& more = {}) {
+  return R"({"model":")" + model + R"(","messages":[{"role":"user","content":"hi"}],"stream":)" +
+         (stream ? "true" : "false") + more + "}";
+}
+
+std::string ask(const std::string& model, bool stream, const std::string& more = {},
+                std::string_view headers = {}) {
+  return post("/v1/chat/completions", chat(model, stream, more), headers);
+}
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::size_t count(const std::string& text, std::string_view part) {
+  std::size_t n = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("a stream, and then another request on the same connection", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  c.send(ask("words", true, R"(,"max_tokens":3)", "X-Request-Id: my-id\r\n"));
+  const auto answer = c.read_until("0\r\n\r\n");
+  REQUIRE(status_of(answer) == 200);
+  REQUIRE(has(answer, "Transfer-Encoding: chunked"));
+  REQUIRE(has(answer, "X-Request-Id: my-id"));
+  REQUIRE(has(answer, R"("content":" w2")"));
+  REQUIRE(has(answer, "data: [DONE]"));
+  c.send(ask("words", false));
+  const auto whole = c.read_reply();
+  REQUIRE(status_of(whole) == 200);
+  REQUIRE(has(whole, R"("content":"w0 w1 w2 w3 w4 w5 w6 w7")"));
+  REQUIRE(f.desk->last().session.empty());
+}
+
+TEST_CASE("what the desk gets", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  c.send(ask("words", false, R"(,"n":2,"user":"u","max_tokens":4)",
+             "X-Session-Id: s1\r\nX-Request-Timeout-Ms: 1234\r\n"));
+  const auto answer = c.read_reply();
+  REQUIRE(status_of(answer) == 200);
+  REQUIRE(count(answer, R"("finish_reason":"length")") == 2);
+  const auto s = f.desk->last();
+  REQUIRE(s.model == "words");
+  REQUIRE(s.choices == 2);
+  REQUIRE(s.max_tokens == 4);
+  REQUIRE(s.session == "s1");
+  REQUIRE(s.timeout == 1234ms);
+  REQUIRE(has(answer, "X-Request-Id: " + s.external_id));
+}
+
+TEST_CASE("failures before and after the answer began", "[gateway]") {
+  fixture f;
+  f.start();
+  for (bool stream : {false, true}) {
+    raw_client c{f.port()};
+    c.send(ask("refuse", stream));
+    const auto answer = c.read_reply();
+    REQUIRE(status_of(answer) == 429);
+    REQUIRE(has(answer, "Retry-After: 2\r\n"));
+    REQUIRE(has(answer, R"("code":"over_limit")"));
+    c.send(get("/healthz"));  // the connection is still good
+    REQUIRE(status_of(c.read_reply()) == 200);
+  }
+  raw_client c{f.port()};
+  c.send(ask("break", true));
+  const auto broken = c.read_until("0\r\n\r\n");
+  REQUIRE(status_of(broken) == 200);
+  REQUIRE(has(broken, R"("content":" w2")"));
+  REQUIRE(has(broken, R"(data: {"error":{"message":"The worker is lost.")"));
+  REQUIRE_FALSE(has(broken, "[DONE]"));
+  c.send(ask("break", false));
+  REQUIRE(status_of(c.read_reply()) == 500);
+}
+
+TEST_CASE("models that are unknown or not ready, and a desk that takes nothing", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  c.send(ask("nobody", true));
+  auto answer = c.read_reply();
+  REQUIRE(status_of(answer) == 404);
+  REQUIRE(has(answer, R"("code":"model_not_found")"));
+  for (const auto* name : {"cold", "unborn"}) {
+    c.send(ask(name, true));
+    answer = c.read_reply();
+    REQUIRE(status_of(answer) == 503);
+    REQUIRE(has(answer, R"("code":"model_not_ready")"));
+    REQUIRE(has(answer, "Retry-After: 1"));
+  }
+  f.desk->refuse_all({"too_many_requests", "The node has too many open requests."});
+  c.send(ask("words", true));
+  answer = c.read_reply();
+  REQUIRE(status_of(answer) == 503);
+  REQUIRE(has(answer, R"("code":"too_many_requests")"));
+}
+
+TEST_CASE("routes", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  struct row {
+    std::string text;
+    int status;
+    const char* part;
+  };
+  const std::vector<row> rows = {
+      {get("/healthz"), 200, "ok"},
+      {get("/healthz?x=1"), 200, "ok"},
+      {get("/readyz"), 200, R"({"name":"cold","ready":false,"reason":"its engine is loading"})"},
+      {get("/v1/models"), 200, R"({"id":"words","object":"model")"},
+      {get("/v1/models/words"), 200, R"({"id":"words","object":"model")"},
+      {get("/v1/models/org/words"), 200, R"("id":"org/words")"},
+      {get("/v1/models/org%2Fwords"), 200, R"("id":"org/words")"},
+      {get("/v1/models/none%"), 404, "model_not_found"},
+      {get("/metrics"), 200, "troupe_http_answers_total"},
+      {get("/debug/requests/none"), 404, "request_not_found"},
+      {get("/"), 404, "unknown_url"},
+      {get("/v1/chat/completions"), 405, "Allow: POST"},
+      {post("/v1/models", "{}"), 405, "Allow: GET"},
+      {"OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 204, "Allow: POST, OPTIONS"},
+      {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: "
+       "2\r\n\r\n{}",
+       415, "Content-Type"},
+      {post("/v1/completions", "{}", "Content-Encoding: gzip\r\n"), 415, "Content-Encoding"},
+      {post("/v1/completions", "{}", "X-Request-Timeout-Ms: soon\r\n"), 400,
+       "X-Request-Timeout-Ms"},
+      {post("/v1/completions", "{}", "X-Request-Id: " + std::string(129, 'a') + "\r\n"), 400,
+       "X-Request-Id"},
+      {post("/v1/completions",
+            R"({"model":"words","prompt":["a","b"],"echo":true,"max_tokens":1})"),
+       200, R"({"index":1,"text":"bw0")"},
+  };
+  for (const auto& r : rows) {
+    INFO(r.text);
+    c.send(r.text);
+    const auto answer = c.read_reply();
+    INFO(answer);
+    CHECK(status_of(answer) == r.status);
+    CHECK(has(answer, r.part));
+    CHECK(has(answer, "X-Request-Id: "));
+  }
+  c.send("HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto head = c.read_until("\r\n\r\n");
+  REQUIRE(status_of(head) == 200);
+  REQUIRE(has(head, "Content-Length: 15"));
+  c.send(get("/healthz"));  // no body came after HEAD's answer
+  REQUIRE(status_of(c.read_reply()) == 200);
+}
+
+TEST_CASE("a request's timeline is served while it runs", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  c.send(ask("hang", true, {}, "X-Request-Id: t-1\r\n"));
+  c.read_until("assistant");
+  raw_client other{f.port()};
+  other.send(get("/debug/requests/t-1"));
+  REQUIRE(has(other.read_reply(), R"({"status":"running"})"));
+}
+
+TEST_CASE("requests sent ahead are answered in order", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  std::string text;
+  for (int i = 1; i <= 20; ++i)
+    text += ask("words", false, R"(,"max_tokens":)" + std::to_string(i));
+  c.send(text);
+  for (int i = 1; i <= 20; ++i)
+    REQUIRE(has(c.read_reply(), R"("completion_tokens":)" + std::to_string(i) + ","));
+}
+
+TEST_CASE("a request in single bytes, and a chunked body", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  for (char byte : ask("words", false)) REQUIRE(c.send({&byte, 1}));
+  REQUIRE(status_of(c.read_reply()) == 200);
+  const auto body = chat("words", false);
+  char size[16];
+  std::snprintf(size, sizeof size, "%zx", body.size());
+  c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+         std::string(size) + "\r\n" + body + "\r\n0\r\n\r\n");
+  REQUIRE(status_of(c.read_reply()) == 200);
+}
+
+TEST_CASE("HTTP/1.0 gets a stream that ends with the connection", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client c{f.port()};
+  auto text = ask("words", true);
+  text.replace(text.find("HTTP/1.1"), 8, "HTTP/1.0");
+  c.send(text);
+  const auto answer = c.read_all();
+  REQUIRE(c.closed());
+  REQUIRE_FALSE(has(answer, "chunked"));
+  REQUIRE(answer.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_CASE("Expect: 100-continue", "[gateway]") {
+  fixture f;
+  f.start();
+  const auto body = chat("words", false);
+  const auto head = [&](std::size_t size) {
+    return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: "
+           "100-continue\r\nContent-Length: " +
+           std::to_string(size) + "\r\n\r\n";
+  };
+  raw_client c{f.port()};
+  c.send(head(body.size()));
+  REQUIRE(status_of(c.read_until("\r\n\r\n")) == 100);
+  c.send(body);
+  REQUIRE(status_of(c.read_reply()) == 200);
+  c.send(head(100'000'000));
+  REQUIRE(status_of(c.read_reply()) == 413);  // before a byte of it was sent
+}
+
+TEST_CASE("what is too large is refused, and the answer arrives", "[gateway]") {
+  fixture f;
+  f.start();
+  {
+    raw_client c{f.port()};
+    c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+    const std::string megabyte(1U << 20U, 'x');
+    for (int i = 0; i < 100 && c.send(megabyte); ++i) {
+    }
+    const auto answer = c.read_reply();
+    REQUIRE(status_of(answer) == 413);
+    REQUIRE(has(answer, "Connection: close"));
+  }
+  {
+    raw_client c{f.port()};  // of unknown length
+    c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    const auto chunk = "10000\r\n" + std::string(65'536, 'x') + "\r\n";
+    for (int i = 0; i < 16; ++i) c.send(chunk);
+    REQUIRE(status_of(c.read_reply()) == 413);
+  }
+  {
+    raw_client c{f.port()};
+    std::string text = "GET /healthz HTTP/1.1\r\n";
+    for (int i = 0; i < 10'000; ++i) text += "X-H" + std::to_string(i) + ": 1\r\n";
+    c.send(text + "\r\n");
+    REQUIRE(status_of(c.read_reply()) == 431);
+  }
+  {
+    raw_client c{f.port()};
+    std::string text = "GET /healthz HTTP/1.1\r\n";
+    for (int i = 0; i < 101; ++i) text += "A: 1\r\n";
+    c.send(text + "\r\n");
+    const auto answer = c.read_reply();
+    REQUIRE(status_of(answer) == 431);
+    REQUIRE(has(answer, "too_many_headers"));
+  }
+  {
+    raw_client c{f.port()};
+    c.send(post("/v1/completions",
+                R"({"model":"words","prompt":")" + std::string(65'537, 'x') + "\"}"));
+    const auto answer = c.read_reply();
+    REQUIRE(status_of(answer) == 413);
+    REQUIRE(has(answer, "prompt_too_large"));
+  }
+}
+
+TEST_CASE("what isn't HTTP gets 400 and the end", "[gateway]") {
+  fixture f;
+  f.start();
+  for (const std::string text :
+       {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\x01 HTTP/1.1\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"}) {
+    INFO(text);
+    raw_client c{f.port()};
+    c.send(text);
+    REQUIRE(status_of(c.read_all()) == 400);
+    REQUIRE(c.closed());
+  }
+}
+
+TEST_CASE("slow headers, slow bodies and idle connections end", "[gateway]") {
+  fixture f;
+  f.options.limits.header_timeout = 100ms;
+  f.options.limits.body_timeout = 100ms;
+  f.options.limits.idle_timeout = 200ms;
+  f.start();
+  raw_client silent{f.port()};
+  raw_client header{f.port()};
+  header.send("GET /healthz HTTP/1.1\r\nHos");
+  raw_client body{f.port()};
+  body.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{");
+  raw_client idle{f.port()};
+  idle.send(get("/healthz"));
+  REQUIRE(silent.read_all().empty());
+  REQUIRE(silent.closed());
+  REQUIRE(status_of(header.read_all()) == 408);
+  REQUIRE(status_of(body.read_all()) == 408);
+  REQUIRE(status_of(idle.read_reply()) == 200);
+  REQUIRE(idle.read_all().empty());
+  REQUIRE(idle.closed());
+}
+
+TEST_CASE("a client that goes away cancels its request", "[gateway]") {
+  fixture f;
+  f.start();
+  std::size_t cancelled = 0;
+  for (const auto* model : {"silent", "hang"})
+    for (bool stream : {false, true})
+      for (bool half : {false, true}) {
+        INFO(model << stream << half);
+        auto c = std::make_unique<raw_client>(f.port());
+        c->send(ask(model, stream));
+        REQUIRE(f.desk->wait_submitted(cancelled + 1, 10s));
+        if (half)
+          c->half_close();
+        else
+          c.reset();
+        const auto reasons = f.desk->wait_cancelled(++cancelled, 10s);
+        REQUIRE(reasons.size() == cancelled);
+        REQUIRE(reasons.back() == "client_gone");
+      }
+}
+
+TEST_CASE("a client that sent ahead and goes away cancels, too", "[gateway]") {
+  fixture f;
+  f.start();
+  {
+    raw_client c{f.port()};
+    c.send(ask("hang", true) + get("/healthz"));
+    REQUIRE(f.desk->wait_submitted(1, 10s));
+  }
+  REQUIRE(f.desk->wait_cancelled(1, 10s).size() == 1);
+}
+
+TEST_CASE("a reader that stalls is bounded, then ended with an error", "[gateway]") {
+  fixture f;
+  f.options.limits.stream_buffer_bytes_max = 64 * 1024;
+  f.options.limits.stalled_client_timeout = 200ms;
+  f.start();
+  raw_client c{f.port(), 4'096};
+  // Far more than all buffers on the way.
+  c.send(ask("flood", true, R"(,"max_tokens":1000000)"));
+  const auto reasons = f.desk->wait_cancelled(1, 20s);
+  REQUIRE(reasons == std::vector<std::string>{"client_stalled"});
+  const auto rest = c.read_all();
+  REQUIRE(c.closed());
+  REQUIRE_FALSE(has(rest, "[DONE]"));
+  REQUIRE(rest.size() < 8'000'000);
+}
+
+TEST_CASE("a reader that pauses for less than the limit loses nothing", "[gateway]") {
+  fixture f;
+  f.options.limits.stream_buffer_bytes_max = 4U << 20U;
+  f.start();
+  raw_client c{f.port(), 4'096};
+  c.send(ask("flood", true, R"(,"max_tokens":500)"));
+  std::this_thread::sleep_for(200ms);
+  const auto answer = c.read_until("0\r\n\r\n");
+  REQUIRE(has(answer, "[DONE]"));
+  REQUIRE(count(answer, R"("content":"xxxx)") == 500);
+  REQUIRE(f.desk->wait_cancelled(1, 0ms).empty());
+}
+
+TEST_CASE("many connections stream at once", "[gateway]") {
+  fixture f{1ms};
+  f.start();
+  std::vector<std::unique_ptr<raw_client>> clients;
+  for (int i = 0; i < 32; ++i) {
+    clients.push_back(std::make_unique<raw_client>(f.port()));
+    clients.back()->send(ask("words", true, R"(,"max_tokens":50)"));
+  }
+  for (auto& c : clients) {
+    const auto answer = c->read_until("0\r\n\r\n");
+    REQUIRE(count(answer, "\"content\":\" w") == 49);
+    REQUIRE(has(answer, "[DONE]"));
+  }
+}
+
+TEST_CASE("at the limit of connections an idle one makes room", "[gateway]") {
+  fixture f;
+  f.options.limits.connections_max = 2;
+  f.start();
+  raw_client busy{f.port()};
+  busy.send(ask("hang", true));
+  busy.read_until("assistant");
+  raw_client idle{f.port()};
+  idle.send(get("/healthz"));
+  REQUIRE(status_of(idle.read_reply()) == 200);
+  raw_client next{f.port()};
+  next.send(get("/healthz"));
+  REQUIRE(status_of(next.read_reply()) == 200);
+  REQUIRE(idle.read_all().empty());
+  REQUIRE(idle.closed());
+}
+
+TEST_CASE("draining: not ready, nothing new, open streams end with an error at the limit",
+          "[gateway]") {
+  fixture f{20ms};
+  f.options.drain_notice = 300ms;
+  f.options.limits.drain_timeout = 1'500ms;
+  f.start();
+  raw_client ending{f.port()};
+  ending.send(ask("words", true, R"(,"max_tokens":30)"));
+  ending.read_until("assistant");
+  raw_client hanging{f.port()};
+  hanging.send(ask("hang", true));
+  hanging.read_until("assistant");
+  raw_client probe{f.port()};
+  probe.send(get("/readyz"));
+  REQUIRE(status_of(probe.read_reply()) == 200);
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  f.server->drain([&] {
+    const std::lock_guard lock{mutex};
+    done = true;
+    changed.notify_all();
+  });
+  raw_client late{f.port()};
+  late.send(get("/readyz"));
+  REQUIRE(status_of(late.read_reply()) == 503);
+  raw_client refused{f.port()};
+  refused.send(ask("words", false));
+  REQUIRE(has(refused.read_reply(), "shutting_down"));
+
+  REQUIRE(has(ending.read_until("0\r\n\r\n"), "[DONE]"));
+  const auto cut = hanging.read_all();
+  REQUIRE(has(cut, R"("code":"shutting_down")"));
+  REQUIRE(hanging.closed());
+  REQUIRE(f.desk->wait_cancelled(1, 10s) == std::vector<std::string>{"shutting_down"});
+  std::unique_lock lock{mutex};
+  REQUIRE(changed.wait_for(lock, 10s, [&] { return done; }));
+}
+
+TEST_CASE("stopping in the midst of streams", "[gateway]") {
+  fixture f{1ms};
+  f.start();
+  std::vector<std::unique_ptr<raw_client>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<raw_client>(f.port()));
+    clients.back()->send(ask("words", true, R"(,"max_tokens":100000)"));
+    clients.back()->read_until(" w3");
+  }
+  f.server->stop();
+  f.server.reset();
+  for (auto& c : clients) REQUIRE(has(c->read_all(), "shutting_down"));
+}
+
+TEST_CASE("addresses that cannot be had are named", "[gateway]") {
+  fixture f;
+  f.start();
+  fixture second;
+  auto code = [&](const std::string& address, std::uint16_t port) {
+    second.options.address = address;
+    second.options.port = port;
+    gateway::http_gateway g{second.options, second.desk};
+    const auto started = g.start();
+    REQUIRE_FALSE(started);
+    REQUIRE(has(started.error().message, address));
+    return started.error().code;
+  };
+  REQUIRE(code("127.0.0.1", f.port()) == "port_in_use");
+  REQUIRE(code("192.0.2.7", 0) == "address_not_ours");
+  REQUIRE(code("localhost:80", 0) == "address_invalid");
+}
