@@ -1,0 +1,230 @@
+"""Real clusters for tests: writes a cluster file, starts `troupe node` processes on loopback addresses and free ports, waits for what their logs say, and leaves nothing behind.
+
+Only Python's standard library. The program is TROUPE_BIN.
+"""
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+TROUPE = os.environ.get("TROUPE_BIN", "troupe")
+# Generous, since test machines are small and busy; nothing waits that long when all is well.
+WAIT_S = 60.0
+
+
+def free_port(address="127.0.0.1"):
+    with socket.socket() as s:
+        s.bind((address, 0))
+        return s.getsockname()[1]
+
+
+def children_of(pid):
+    """Pids of all descendants."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        fields = text[text.rindex(")") + 2 :].split()
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, todo = [], [pid]
+    while todo:
+        for child in parents.get(todo.pop(), []):
+            found.append(child)
+            todo.append(child)
+    return found
+
+
+def alive(pid):
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2] not in "ZX"
+
+
+def wait_until(condition, what, seconds=WAIT_S):
+    """Waits for a true value and returns it; fails with `what` (a text, or a function that makes one)."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds:.0f} s: {what() if callable(what) else what}")
+        time.sleep(0.02)
+
+
+class Node:
+    """One `troupe node` process. `log` is all that it has printed so far."""
+
+    def __init__(self, config, host, folder, env=None, arguments=()):
+        self.host = host
+        self.log_file = Path(folder) / f"{host}-{time.monotonic_ns()}.log"
+        with open(self.log_file, "wb") as log:
+            self.process = subprocess.Popen(
+                [TROUPE, "node", "--config", str(config), "--host", host, *arguments],
+                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, start_new_session=True)
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def log(self):
+        return self.log_file.read_text(errors="replace")
+
+    def wait_for(self, pattern, count=1, seconds=WAIT_S):
+        """Until the log has so many matches; returns the last of them."""
+        def found():
+            if len(matches := list(re.finditer(pattern, self.log))) >= count:
+                return matches[count - 1]
+            if self.process.poll() is not None and len(list(re.finditer(pattern, self.log))) < count:
+                raise AssertionError(f"{self.host} ended with {self.process.returncode} before '{pattern}':\n{self.log}")
+            return None
+        return wait_until(found, lambda: f"'{pattern}' in the log of {self.host}:\n{self.log}", seconds)
+
+    def engines(self):
+        """Pids of the engine processes."""
+        return [p for p in children_of(self.pid) if alive(p)]
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, seconds=WAIT_S):
+        """The exit code."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired as e:
+            raise AssertionError(f"{self.host} did not end within {seconds} s:\n{self.log}") from e
+
+    def stop(self):
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def destroy(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+
+class Cluster:
+    """A cluster file and its nodes; a context manager.
+
+        with Cluster(hosts=2, pools=[dict(role="both", hosts=["h0"])]) as c:
+            c.start()
+            c.wait_ready()
+            status, body = c.post("/v1/completions", {"model": "m", "prompt": "x"})
+
+    Pools are simulated unless they say otherwise. `extra` is appended to the file.
+    """
+
+    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines=""):
+        self.folder = Path(tempfile.mkdtemp(prefix="troupe-test-"))
+        self.nodes = {}
+        self.everything = []
+        self.hosts = [f"h{i}" for i in range(hosts)]
+        self.addresses = addresses or [f"127.0.0.{i + 1}" for i in range(hosts)]
+        self.ports = [port or free_port(a) for a in self.addresses]
+        self.gateway_port = gateway_port or free_port()
+        self.cluster_id = cluster_id
+        self.config = self.folder / "cluster.toml"
+        self.config.write_text(self._text(pools, model_path, gateway, extra, context_tokens, model_lines))
+
+    def _text(self, pools, model_path, gateway, extra, context_tokens, model_lines):
+        out = [f'[cluster]\nid = "{self.cluster_id}"\n']
+        for name, address, port in zip(self.hosts, self.addresses, self.ports):
+            out.append(f'[[host]]\nname = "{name}"\naddress = "{address}"\nport = {port}\n')
+        path = f'path = "{model_path}"\n' if model_path else ""
+        out.append(f'[[model]]\nname = "m"\n{path}{model_lines}\ncontext_tokens = {context_tokens}\n')
+        for i, pool in enumerate(pools or [dict(role="both", hosts=self.hosts)]):
+            pool = {"name": f"p{i}", "model": "m", "engine": "simulated", **pool}
+            simulation = pool.pop("simulation", None)
+            out.append("[[pool]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in pool.items()))
+            if simulation:
+                out.append("[pool.simulation]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in simulation.items()))
+        out.append(f'[[gateway]]\nhost = "{gateway}"\naddress = "127.0.0.1"\nport = {self.gateway_port}\n')
+        out.append('[[router]]\nhost = "h0"\n')
+        return "\n".join(out) + extra
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        for node in self.everything:
+            node.destroy()
+        if kind is not None and issubclass(kind, AssertionError):
+            for node in self.everything:
+                print(f"--- {node.host} (pid {node.pid}, exit {node.process.returncode})\n{node.log[-4000:]}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self, *hosts, env=None, config=None):
+        for host in hosts or self.hosts:
+            self.nodes[host] = Node(config or self.config, host, self.folder, env)
+            self.everything.append(self.nodes[host])
+        return self.nodes[(hosts or self.hosts)[-1]]
+
+    def __getitem__(self, host):
+        return self.nodes[host]
+
+    # -- HTTP ------------------------------------------------------------------
+
+    def request(self, method, path, body=None, timeout=WAIT_S, headers=None):
+        """Status and body; the body decoded where it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.gateway_port, timeout=timeout)
+        try:
+            data = json.dumps(body) if body is not None else None
+            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            response = connection.getresponse()
+            text = response.read().decode(errors="replace")
+            if "json" in response.getheader("Content-Type", ""):
+                text = json.loads(text)
+            return response.status, text
+        finally:
+            connection.close()
+
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
+
+    def post(self, path, body, **more):
+        return self.request("POST", path, body, **more)
+
+    def stream(self, path, body, timeout=WAIT_S, headers=None):
+        """Yields the `data:` values of an SSE answer, decoded where they are JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.gateway_port, timeout=timeout)
+        try:
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json", **(headers or {})})
+            response = connection.getresponse()
+            if response.status != 200:
+                raise AssertionError(f"{response.status}: {response.read().decode(errors='replace')}")
+            for line in response:
+                line = line.decode().rstrip("\r\n")
+                if line.startswith("data: "):
+                    value = line[6:]
+                    yield value if value == "[DONE]" else json.loads(value)
+        finally:
+            connection.close()
+
+    def ready(self):
+        try:
+            return self.get("/readyz", timeout=5)[0] == 200
+        except OSError:
+            return False
+
+    def wait_ready(self, seconds=WAIT_S):
+        def state():
+            for node in self.nodes.values():
+                if node.process.poll() is not None:
+                    raise AssertionError(f"{node.host} ended with {node.process.returncode}:\n{node.log}")
+            return self.ready()
+        wait_until(state, lambda: "/readyz; " + "\n".join(f"{n.host}:\n{n.log[-2000:]}" for n in self.nodes.values()), seconds)
