@@ -1,5 +1,7 @@
 """Requests through a real cluster with a tiny model: prompts computed on one host and answered on another, over UCX, beside one host that does both."""
 
+import concurrent.futures
+import json
 import os
 import signal
 import sys
@@ -26,7 +28,7 @@ def setUpModule():
 
 
 class OfOneCluster(unittest.TestCase):
-    pools, hosts = TOGETHER, 1
+    pools, hosts = APART, 2
 
     @classmethod
     def setUpClass(cls):
@@ -47,8 +49,6 @@ class OfOneCluster(unittest.TestCase):
 
 
 class Apart(OfOneCluster):
-    pools, hosts = APART, 2
-
     def test_answers_are_those_of_one_host(self):
         with Cluster(hosts=1, pools=TOGETHER, model_path=MODEL) as one:
             one.start()
@@ -61,6 +61,12 @@ class Apart(OfOneCluster):
                 self.assertEqual(got["choices"][0]["text"], expected["choices"][0]["text"])
                 self.assertEqual(got["usage"]["completion_tokens"], 24)
                 self.assertEqual(got["usage"]["prompt_tokens"], expected["usage"]["prompt_tokens"])
+            # Over thousands of random cells the sums of attention depend visibly on which tokens share a batch, also within one host, so later tokens may
+            # differ; the first one is far above the others here.
+            body = completion("apart or together " + LONG, logprobs=1, max_tokens=1)
+            first = [g["choices"][0]["logprobs"] for g in (one.post("/v1/completions", body)[1], self.answer(body))]
+            self.assertEqual(first[0]["tokens"], first[1]["tokens"])
+            self.assertAlmostEqual(first[0]["token_logprobs"][0], first[1]["token_logprobs"][0], delta=0.15)
 
     def test_long_prompts_are_handed_over(self):
         got = self.answer(completion("handed over " + LONG), "handed")
@@ -76,6 +82,12 @@ class Apart(OfOneCluster):
         self.assertLess(moved["bytes"], wanted * 1.01 + 4096)
         self.assertTrue(attempt["prefill"]["worker"].startswith("prefill/"), attempt)
         self.assertTrue(attempt["decode"]["worker"].startswith("decode/"), attempt)
+
+    def test_kept_kv_says_what_moved_kv_said(self):
+        body = completion("said twice " + LONG)
+        self.assertEqual(self.answer(body, "said-1")["choices"][0]["text"], self.answer(body, "said-2")["choices"][0]["text"])
+        attempt = self.timeline("said-2")["attempts"][-1]
+        self.assertEqual(attempt.get("transfer", {}).get("bytes", 0), 0, attempt)
 
     def test_second_turn_moves_only_the_rest(self):
         first = self.answer(completion("two turns " + LONG), "turn-1")
@@ -106,11 +118,76 @@ class Apart(OfOneCluster):
         status, got = self.c.post("/v1/completions", completion("late " + LONG, max_tokens=4000), headers={"X-Request-Timeout-Ms": "150"})
         self.assertEqual(status, 504, got)
 
+    def test_prompts_beyond_the_context(self):
+        status, got = self.c.post("/v1/completions", completion("x" * (300 << 10)))
+        self.assertEqual((status, got["error"]["code"]), (400, "context_length_exceeded"))
+        status, got = self.c.post("/v1/completions", completion("x" * (9 << 20)))
+        self.assertEqual((status, got["error"]["code"]), (413, "prompt_too_large"))
+
+    def test_schema_and_logprobs(self):
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+        body = {"model": "m", "messages": [{"role": "user", "content": "say so"}], "max_tokens": 200, "temperature": 0, "logprobs": True, "top_logprobs": 2,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}}
+        status, got = self.c.post("/v1/chat/completions", body)
+        self.assertEqual(status, 200, got)
+        choice = got["choices"][0]
+        value = json.loads(choice["message"]["content"])
+        self.assertEqual(list(value), ["ok"])
+        self.assertIsInstance(value["ok"], bool)
+        self.assertEqual("".join(t["token"] for t in choice["logprobs"]["content"]), choice["message"]["content"])
+        for token in choice["logprobs"]["content"]:
+            self.assertEqual(len(token["top_logprobs"]), 2)
+            self.assertLessEqual(token["logprob"], 0)
+
+    def test_a_client_that_leaves(self):
+        def workers():
+            return self.c.get("/debug/workers")[1]["workers"]
+        events = self.c.stream("/v1/completions", completion("leaving " + LONG, max_tokens=4000))
+        next(events)
+        wait_until(lambda: any(w["running"] and w["role"] == "decode" for w in workers()), "the report of a running request", 10)
+        events.close()
+        wait_until(lambda: all(w["running"] == 0 and w["kv_used_tokens"] == 0 for w in workers()), lambda: f"idle workers: {workers()}", 10)
+        self.answer(completion("after it"))
+
     def test_unknown_model(self):
         self.assertEqual(self.c.post("/v1/completions", {**completion("x"), "model": "other"})[0], 404)
 
 
+class Roles(OfOneCluster):
+    def test_decode_computes_no_prompt_and_prefill_samples_nothing(self):
+        got = [self.answer(completion(f"{i} first seen " + LONG)) for i in range(2)]
+        def counts():
+            return {w["role"]: w for w in self.c.get("/debug/workers")[1]["workers"]}
+        wanted = sum(g["usage"]["prompt_tokens"] for g in got) - 100
+        wait_until(lambda: counts()["prefill"]["prefilled_tokens"] > wanted and counts()["decode"]["sampled_tokens"] >= 48, lambda: f"reports of the work: {counts()}", 10)
+        self.assertEqual(counts()["decode"]["prefilled_tokens"], 0)
+        self.assertEqual(counts()["prefill"]["sampled_tokens"], 0)
+
+
+class Crowds(unittest.TestCase):
+    def test_more_requests_than_kv(self):
+        small = [dict(pool, kv_tokens=1024, slots=16) for pool in APART]
+        with Cluster(hosts=2, pools=small, model_path=MODEL, context_tokens=1024) as c:
+            c.start()
+            c.wait_ready()
+            words = " ".join(f"w{i}" for i in range(50))
+            with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                answers = list(pool.map(lambda i: c.post("/v1/completions", completion(f"{i} {words}", max_tokens=100)), range(16)))
+            for status, got in answers:
+                self.assertEqual(status, 200, got)
+                self.assertEqual(got["usage"]["completion_tokens"], 100)
+                self.assertGreater(got["usage"]["prompt_tokens"], 100)
+
+
 class Ends(unittest.TestCase):
+    def test_not_ready(self):
+        with Cluster(hosts=1, pools=TOGETHER, model_path="/nonexistent/model.gguf") as c:
+            c.start()
+            c["h0"].wait_for("event=engine_given_up")
+            self.assertEqual(c.get("/readyz")[0], 503)
+            status, got = c.post("/v1/completions", completion("early"))
+            self.assertEqual(status, 503, got)
+
     def test_sigterm_lets_a_stream_end(self):
         with Cluster(hosts=1, pools=TOGETHER, model_path=MODEL) as c:
             c.start()
