@@ -13,28 +13,25 @@ namespace {
 constexpr std::chrono::milliseconds idle_wait{1'000};
 }  // namespace
 
-engine_host::engine_host(std::unique_ptr<engine::engine> engine, options how) : engine_(std::move(engine)), how_(std::move(how)) {
-  if (how_.hand_over)
-    how_.hand_over->on_buffer_free([this] { engine_->wake(); });
+engine_host::engine_host(std::unique_ptr<engine::engine> engine, options how)
+    : engine_(std::move(engine)), how_(std::move(how)) {
+  if (how_.hand_over) how_.hand_over->on_buffer_free([this] { engine_->wake(); });
 }
 
 engine_host::~engine_host() {
   stop();
-  if (how_.hand_over)
-    how_.hand_over->on_buffer_free({});
+  if (how_.hand_over) how_.hand_over->on_buffer_free({});
 }
 
 void engine_host::start(caf::actor worker) {
   worker_ = std::move(worker);
-  if (how_.own_thread)
-    thread_ = std::thread{[this] { run(); }};
+  if (how_.own_thread) thread_ = std::thread{[this] { run(); }};
 }
 
 void engine_host::stop() {
   stopping_ = true;
   engine_->wake();
-  if (thread_.joinable())
-    thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void engine_host::route(engine::job_id job, job_route where) {
@@ -74,8 +71,7 @@ job_route engine_host::find(engine::job_id job) const {
 
 void engine_host::run() {
   while (!stopping_) {
-    if (!step() && !stopping_)
-      engine_->wait(idle_wait);
+    if (!step() && !stopping_) engine_->wait(idle_wait);
   }
 }
 
@@ -91,16 +87,14 @@ void engine_host::flush() {
   if (!deltas_.empty()) {
     std::map<std::string, std::vector<const routed_delta*>> by_node;
     for (const auto& d : deltas_)
-      if (!d.first.reply_to.empty())
-        by_node[d.first.reply_to].push_back(&d);
+      if (!d.first.reply_to.empty()) by_node[d.first.reply_to].push_back(&d);
     for (const auto& [node, list] : by_node)
       for (auto& e : make_token_batches(how_.worker, how_.generation, steps_, list))
         how_.office->send({node, 0}, {how_.worker, how_.generation}, std::move(e));
     deltas_.clear();
   }
   // After the tokens: whoever is told that a job is done has all of them.
-  if (!events_.empty())
-    caf::anon_send(worker_, std::exchange(events_, {}));
+  if (!events_.empty()) caf::anon_send(worker_, std::exchange(events_, {}));
 }
 
 void engine_host::audit() {
@@ -109,8 +103,7 @@ void engine_host::audit() {
     std::lock_guard lock{mutex_};
     who.swap(audits_);
   }
-  if (who.empty())
-    return;
+  if (who.empty()) return;
   const auto report = engine_->audit();
   msg::draft<msg::Audit> d;
   d->setWorker(how_.worker);
@@ -124,18 +117,17 @@ void engine_host::audit() {
     d->setTransfers(static_cast<std::uint32_t>(g.sending + g.receiving));
   }
   auto list = d->initMismatches(static_cast<unsigned>(report.mismatches.size()));
-  for (unsigned i = 0; i < list.size(); ++i)
-    list.set(i, report.mismatches[i]);
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, report.mismatches[i]);
   if (auto e = std::move(d).freeze())
-    for (const auto& name : who)
-      how_.office->send({name, 0}, {how_.worker, how_.generation}, *e);
+    for (const auto& name : who) how_.office->send({name, 0}, {how_.worker, how_.generation}, *e);
 }
 
 void engine_host::on_import_ready(engine::job_id job, engine::position keep) {
   how_.hand_over->grant(find(job).key, keep);
 }
 
-std::unique_ptr<engine::piece_buffer> engine_host::acquire_piece_buffer(engine::job_id, std::size_t size) {
+std::unique_ptr<engine::piece_buffer> engine_host::acquire_piece_buffer(engine::job_id,
+                                                                        std::size_t size) {
   return how_.hand_over->acquire_piece_buffer(size);
 }
 
@@ -144,7 +136,9 @@ void engine_host::on_piece(engine::kv_piece piece) {
   how_.hand_over->send_piece(key, std::move(piece));
 }
 
-void engine_host::on_prefill_done(engine::job_id job, engine::position cached, std::chrono::microseconds queued, std::chrono::microseconds computed) {
+void engine_host::on_prefill_done(engine::job_id job, engine::position cached,
+                                  std::chrono::microseconds queued,
+                                  std::chrono::microseconds computed) {
   how_.hand_over->finish_send(find(job).key);
   // At once: the rest of this step may be somebody else's long forward pass.
   engine_events now;
@@ -164,8 +158,7 @@ void engine_host::on_started(engine::job_id job, engine::position cached) {
   {
     std::lock_guard lock{mutex_};
     auto i = acceptances_.find(job);
-    if (i == acceptances_.end())
-      return;
+    if (i == acceptances_.end()) return;
     what = std::move(i->second);
     acceptances_.erase(i);
     where = routes_[job];
@@ -175,8 +168,7 @@ void engine_host::on_started(engine::job_id job, engine::position cached) {
   d->setWorker(how_.worker);
   d->setPromptTokens(what.prompt_tokens);
   d->setCachedTokens(cached);
-  if (!what.echo_text.empty())
-    d->setEchoText(what.echo_text);
+  if (!what.echo_text.empty()) d->setEchoText(what.echo_text);
   if (auto e = std::move(d).freeze())
     how_.office->send({where.reply_to, 0}, {how_.worker, how_.generation}, *std::move(e));
 }
@@ -186,7 +178,8 @@ void engine_host::on_delta(engine::choice_delta delta) {
   deltas_.emplace_back(std::move(where), std::move(delta));
 }
 
-void engine_host::on_done(engine::job_id job, std::uint32_t sampled, std::chrono::microseconds decoding) {
+void engine_host::on_done(engine::job_id job, std::uint32_t sampled,
+                          std::chrono::microseconds decoding) {
   events_.ends.push_back({job, sampled, decoding});
 }
 
@@ -194,11 +187,10 @@ void engine_host::on_failed(engine::job_failure failure) {
   events_.failures.push_back(std::move(failure));
 }
 
-void engine_host::on_cancelled(engine::job_id job) {
-  events_.cancels.push_back(job);
-}
+void engine_host::on_cancelled(engine::job_id job) { events_.cancels.push_back(job); }
 
-void engine_host::on_prefixes(std::span<const std::uint64_t> added, std::span<const std::uint64_t> dropped) {
+void engine_host::on_prefixes(std::span<const std::uint64_t> added,
+                              std::span<const std::uint64_t> dropped) {
   events_.blocks_added.insert(events_.blocks_added.end(), added.begin(), added.end());
   events_.blocks_dropped.insert(events_.blocks_dropped.end(), dropped.begin(), dropped.end());
 }

@@ -39,8 +39,9 @@ struct engine_events {
   std::vector<engine::job_id> cancels;
   std::vector<std::uint64_t> blocks_added;
   std::vector<std::uint64_t> blocks_dropped;
-    bool empty() const {
-    return adoptions.empty() && prefills.empty() && ends.empty() && failures.empty() && cancels.empty() && blocks_added.empty() && blocks_dropped.empty();
+  bool empty() const {
+    return adoptions.empty() && prefills.empty() && ends.empty() && failures.empty() &&
+           cancels.empty() && blocks_added.empty() && blocks_dropped.empty();
   }
 };
 
@@ -56,8 +57,9 @@ struct acceptance {
   std::string echo_text;
 };
 
-/// Owns an engine and its thread. Everything that is due per step happens on that thread without a detour through an actor: one TokenBatch per destination node, pieces into the transport. The rest goes to
-/// the worker actor as one message.
+/// Owns an engine and its thread. Everything that is due per step happens on that thread without a
+/// detour through an actor: one TokenBatch per destination node, pieces into the transport. The
+/// rest goes to the worker actor as one message.
 ///
 /// Thread-safe. Destroying it stops the thread after the running step (which it interrupts).
 class engine_host final : engine::event_sink {
@@ -67,7 +69,7 @@ class engine_host final : engine::event_sink {
     std::uint64_t generation = 0;
     std::shared_ptr<link::post_office> office;
     std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
-    bool own_thread = true;                                  ///< false: whoever simulates calls `step`
+    bool own_thread = true;  ///< false: whoever simulates calls `step`
   };
 
   engine_host(std::unique_ptr<engine::engine> engine, options how);
@@ -78,7 +80,8 @@ class engine_host final : engine::event_sink {
   /// Begins to step; events go to `worker`.
   void start(caf::actor worker);
   void stop();
-  /// One step of the engine and what is due after it; false: there was nothing to do. Only without a thread of its own.
+  /// One step of the engine and what is due after it; false: there was nothing to do. Only without
+  /// a thread of its own.
   bool step();
 
   engine::engine& engine() { return *engine_; }
@@ -86,7 +89,8 @@ class engine_host final : engine::event_sink {
 
   /// Before the job is submitted.
   void route(engine::job_id job, job_route where);
-  /// Before the job is submitted: when the engine begins, its thread sends `Accepted`, ahead of the first tokens.
+  /// Before the job is submitted: when the engine begins, its thread sends `Accepted`, ahead of the
+  /// first tokens.
   void accept_when_started(engine::job_id job, acceptance what);
   void forget(engine::job_id job);
   std::size_t routes() const;
@@ -101,16 +105,21 @@ class engine_host final : engine::event_sink {
   job_route find(engine::job_id job) const;
 
   void on_import_ready(engine::job_id job, engine::position keep) override;
-  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(engine::job_id job, std::size_t size) override;
+  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(engine::job_id job,
+                                                             std::size_t size) override;
   void on_piece(engine::kv_piece piece) override;
-  void on_prefill_done(engine::job_id job, engine::position cached, std::chrono::microseconds queued, std::chrono::microseconds computed) override;
+  void on_prefill_done(engine::job_id job, engine::position cached,
+                       std::chrono::microseconds queued,
+                       std::chrono::microseconds computed) override;
   void on_adopted(engine::job_id job) override;
   void on_started(engine::job_id job, engine::position cached) override;
   void on_delta(engine::choice_delta delta) override;
-  void on_done(engine::job_id job, std::uint32_t sampled, std::chrono::microseconds decoding) override;
+  void on_done(engine::job_id job, std::uint32_t sampled,
+               std::chrono::microseconds decoding) override;
   void on_failed(engine::job_failure failure) override;
   void on_cancelled(engine::job_id job) override;
-  void on_prefixes(std::span<const std::uint64_t> added, std::span<const std::uint64_t> dropped) override;
+  void on_prefixes(std::span<const std::uint64_t> added,
+                   std::span<const std::uint64_t> dropped) override;
 
   std::unique_ptr<engine::engine> engine_;
   options how_;

@@ -21,7 +21,8 @@ namespace troupe::workers {
 
 using time_point = std::chrono::steady_clock::time_point;
 
-/// A request's flat `msg::Completion` as it arrives, at once or in parts. Sizes are checked before anything is allocated.
+/// A request's flat `msg::Completion` as it arrives, at once or in parts. Sizes are checked before
+/// anything is allocated.
 class content_assembly {
  public:
   /// Errors: `content_malformed`.
@@ -41,12 +42,13 @@ class content_assembly {
 
 /// How a job is done here.
 enum class job_kind : std::uint8_t {
-  prefill,   ///< compute the prompt's KV and hand it over
-  receive,   ///< take the KV from a prefill worker, then decode
-  whole,     ///< everything here
+  prefill,  ///< compute the prompt's KV and hand it over
+  receive,  ///< take the KV from a prefill worker, then decode
+  whole,    ///< everything here
 };
 
-/// A job at this worker. It lives until everybody who has a part of it has let go: a tokeniser thread, the engine, the hand-over.
+/// A job at this worker. It lives until everybody who has a part of it has let go: a tokeniser
+/// thread, the engine, the hand-over.
 struct job {
   engine::job_id id = 0;
   transfer::job_key key;
@@ -63,15 +65,16 @@ struct job {
   std::vector<std::byte> peer;  ///< prefill: the decode worker's address
   bool same_host = false;
 
-  bool offloaded = false;      ///< a tokeniser thread has it
-  bool in_engine = false;      ///< the engine has it, or may have
-  bool handing_over = false;   ///< a hand-over runs
-  bool ended = false;          ///< answered; nobody asks for it any more
-  std::shared_ptr<std::atomic<bool>> unwanted = std::make_shared<std::atomic<bool>>(false);  ///< `ended`, for the tokeniser thread
+  bool offloaded = false;     ///< a tokeniser thread has it
+  bool in_engine = false;     ///< the engine has it, or may have
+  bool handing_over = false;  ///< a hand-over runs
+  bool ended = false;         ///< answered; nobody asks for it any more
+  std::shared_ptr<std::atomic<bool>> unwanted = std::make_shared<std::atomic<bool>>(
+      false);  ///< `ended`, for the tokeniser thread
 
   // receive: whichever comes last lets the sender go
-  bool adopted = false;        ///< the engine has all KV in place
-  bool all_received = false;   ///< the sender has said that no more follows
+  bool adopted = false;       ///< the engine has all KV in place
+  bool all_received = false;  ///< the sender has said that no more follows
   // prefill: whichever comes last completes the account
   bool computed = false;
   bool delivered = false;
@@ -84,12 +87,17 @@ struct job {
 };
 
 /// Whether prompt and answer fit. Errors: `context_length_exceeded`, which names the parameter.
-expected<void> check_context(msg::Completion::Reader request, std::size_t prompt_tokens, engine::position context);
+expected<void> check_context(msg::Completion::Reader request, std::size_t prompt_tokens,
+                             engine::position context);
 
 /// What engines and hand-overs need of a `Completion`; errors name the parameter. Pure.
 ///
-/// `tokens`: the prompt. `context`: the model's. A `max_tokens` of 0 means as many as the context holds. Errors: `context_length_exceeded`.
-expected<engine::generate_spec> make_generate_spec(msg::Completion::Reader request, std::vector<engine::token_id> tokens, engine::output_plan plan, engine::position context);
+/// `tokens`: the prompt. `context`: the model's. A `max_tokens` of 0 means as many as the context
+/// holds. Errors: `context_length_exceeded`.
+expected<engine::generate_spec> make_generate_spec(msg::Completion::Reader request,
+                                                   std::vector<engine::token_id> tokens,
+                                                   engine::output_plan plan,
+                                                   engine::position context);
 
 std::vector<engine::resumed_choice> read_resume(msg::Resume::Reader in);
 

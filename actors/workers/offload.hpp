@@ -10,15 +10,16 @@
 
 namespace troupe::workers {
 
-/// Tasks that wait for a tokeniser thread; above it `post` refuses and the job is rejected as retryable.
+/// Tasks that wait for a tokeniser thread; above it `post` refuses and the job is rejected as
+/// retryable.
 inline constexpr std::size_t offloaded_tasks_max = 1'024;
 
-/// A few threads for what takes too long for an actor: rendering and tokenising. Thread-safe. Destroying it drops what waits and joins what runs.
+/// A few threads for what takes too long for an actor: rendering and tokenising. Thread-safe.
+/// Destroying it drops what waits and joins what runs.
 class offload_pool {
  public:
   explicit offload_pool(std::size_t threads) {
-    for (std::size_t i = 0; i < threads; ++i)
-      threads_.emplace_back([this] { run(); });
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   }
   ~offload_pool() {
     {
@@ -27,8 +28,7 @@ class offload_pool {
       tasks_.clear();
     }
     changed_.notify_all();
-    for (auto& t : threads_)
-      t.join();
+    for (auto& t : threads_) t.join();
   }
   offload_pool(const offload_pool&) = delete;
   offload_pool& operator=(const offload_pool&) = delete;
@@ -37,8 +37,7 @@ class offload_pool {
   bool post(std::function<void()> task) {
     {
       std::lock_guard lock{mutex_};
-      if (tasks_.size() >= offloaded_tasks_max)
-        return false;
+      if (tasks_.size() >= offloaded_tasks_max) return false;
       tasks_.push_back(std::move(task));
     }
     changed_.notify_one();
@@ -50,8 +49,7 @@ class offload_pool {
     std::unique_lock lock{mutex_};
     while (true) {
       changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      if (stopping_)
-        return;
+      if (stopping_) return;
       auto task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();

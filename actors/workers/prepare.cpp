@@ -21,12 +21,17 @@ refusal engine_refusal(error why) {
 }
 
 /// Errors are refusals: the second of the pair.
-std::optional<refusal> submit(preparation& p, msg::Completion::Reader request, text::rendered_prompt prompt, prepared& result) {
+std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
+                              text::rendered_prompt prompt, prepared& result) {
   result.prompt_tokens = static_cast<std::uint32_t>(prompt.tokens.size());
-  if (!request.getEcho())
-    prompt.echo_text.clear();
+  if (!request.getEcho()) prompt.echo_text.clear();
   if (prompt.echo_text.size() > echo_bytes_max)
-    return refusal{{"echo_too_long", "the prompt is too long for `echo`; at most " + std::to_string(echo_bytes_max) + " bytes can be given back", "echo"}, 413, false};
+    return refusal{{"echo_too_long",
+                    "the prompt is too long for `echo`; at most " + std::to_string(echo_bytes_max) +
+                        " bytes can be given back",
+                    "echo"},
+                   413,
+                   false};
   auto& engine = p.host->engine();
   if (p.kind != job_kind::receive)
     p.host->accept_when_started(p.id, {result.prompt_tokens, std::move(prompt.echo_text)});
@@ -50,9 +55,9 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request, t
     result.offer = std::move(offer);
     return std::nullopt;
   }
-  auto spec = make_generate_spec(request, std::move(prompt.tokens), std::move(prompt.plan), p.context);
-  if (!spec)
-    return refusal{std::move(spec).error(), 400, false};
+  auto spec = make_generate_spec(request, std::move(prompt.tokens), std::move(prompt.plan),
+                                 p.context);
+  if (!spec) return refusal{std::move(spec).error(), 400, false};
   spec->id = p.id;
   spec->priority = p.priority;
   spec->chain = std::move(p.chain);
@@ -72,17 +77,25 @@ prepared prepare(preparation p) {
   try {
     capnp::FlatArrayMessageReader reader{*p.content, content_limits(p.content->size())};
     const auto request = reader.getRoot<msg::Completion>();
-    auto prompt = p.kind == job_kind::receive ? expected<text::rendered_prompt>{text::rendered_prompt{std::move(p.offer->tokens), std::move(p.offer->plan), {}}} : p.text->render(request);
+    auto prompt = p.kind == job_kind::receive
+                      ? expected<text::rendered_prompt>{text::rendered_prompt{
+                            std::move(p.offer->tokens), std::move(p.offer->plan), {}}}
+                      : p.text->render(request);
     if (!prompt)
       result.refused = refusal{std::move(prompt).error(), 400, false};
     else if (prompt->tokens.empty())
-      result.refused = refusal{{"empty_prompt", "a prompt needs at least one token", "prompt"}, 400, false};
+      result.refused = refusal{
+          {"empty_prompt", "a prompt needs at least one token", "prompt"}, 400, false};
     else if (*p.unwanted)
       result.refused = refusal{{"cancelled", "the job was cancelled"}, 499, false};
     else
       result.refused = submit(p, request, *std::move(prompt), result);
   } catch (const kj::Exception& e) {
-    result.refused = refusal{{"content_malformed", std::string{"the job's content cannot be read: "} + e.getDescription().cStr()}, 500, false};
+    result.refused = refusal{
+        {"content_malformed",
+         std::string{"the job's content cannot be read: "} + e.getDescription().cStr()},
+        500,
+        false};
   }
   return result;
 }

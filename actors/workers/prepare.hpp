@@ -19,7 +19,8 @@ namespace troupe::workers {
 /// The longest prompt text that `echo` gives back: it has to fit one message.
 inline constexpr std::size_t echo_bytes_max = 512U << 10U;
 
-/// From a request's words to a job in the engine: what takes too long for an actor. Holds all that it needs, so that it can run on any thread.
+/// From a request's words to a job in the engine: what takes too long for an actor. Holds all that
+/// it needs, so that it can run on any thread.
 struct preparation {
   engine::job_id id = 0;
   job_kind kind = job_kind::whole;
@@ -27,10 +28,11 @@ struct preparation {
   std::vector<std::uint64_t> chain;
   std::vector<engine::resumed_choice> resume;
   std::shared_ptr<const kj::Array<capnp::word>> content;
-  std::shared_ptr<transfer::offer_of_kv> offer;  ///< `receive`: prompt and plan, as prefill sent them
+  std::shared_ptr<transfer::offer_of_kv>
+      offer;  ///< `receive`: prompt and plan, as prefill sent them
   std::shared_ptr<const text::text_model> text;
   std::shared_ptr<engine_host> host;
-  engine::position context = 0;                  ///< longest sequence that fits here
+  engine::position context = 0;  ///< longest sequence that fits here
   std::shared_ptr<const std::atomic<bool>> unwanted;
 };
 
@@ -43,13 +45,14 @@ struct refusal {
 
 struct prepared {
   engine::job_id id = 0;
-  std::optional<refusal> refused;                ///< empty: the engine has the job
+  std::optional<refusal> refused;  ///< empty: the engine has the job
   std::uint32_t prompt_tokens = 0;
   std::size_t content_bytes = 0;
   std::shared_ptr<transfer::offer_of_kv> offer;  ///< `prefill`: what decode is to be told
 };
 
-/// Renders, tokenises, checks the limits, and submits. A job that is unwanted before it reaches the engine is refused as `cancelled`.
+/// Renders, tokenises, checks the limits, and submits. A job that is unwanted before it reaches the
+/// engine is refused as `cancelled`.
 prepared prepare(preparation p);
 
 }  // namespace troupe::workers

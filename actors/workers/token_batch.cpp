@@ -8,10 +8,14 @@ namespace {
 
 msg::FinishReason wire_reason(engine::finish why) {
   switch (why) {
-    case engine::finish::none: return msg::FinishReason::NONE;
-    case engine::finish::stop: return msg::FinishReason::STOP;
-    case engine::finish::length: return msg::FinishReason::LENGTH;
-    case engine::finish::tool_calls: break;
+  case engine::finish::none:
+    return msg::FinishReason::NONE;
+  case engine::finish::stop:
+    return msg::FinishReason::STOP;
+  case engine::finish::length:
+    return msg::FinishReason::LENGTH;
+  case engine::finish::tool_calls:
+    break;
   }
   return msg::FinishReason::TOOL_CALLS;
 }
@@ -20,7 +24,8 @@ kj::ArrayPtr<const kj::byte> bytes_of(const std::string& s) {
   return kj::arrayPtr(reinterpret_cast<const kj::byte*>(s.data()), s.size());
 }
 
-void write_logprobs(msg::StreamDelta::Builder out, const std::vector<engine::token_logprob>& logprobs) {
+void write_logprobs(msg::StreamDelta::Builder out,
+                    const std::vector<engine::token_logprob>& logprobs) {
   auto list = out.initLogprobs(static_cast<unsigned>(logprobs.size()));
   for (unsigned i = 0; i < list.size(); ++i) {
     const auto& from = logprobs[i];
@@ -36,18 +41,16 @@ void write_logprobs(msg::StreamDelta::Builder out, const std::vector<engine::tok
   }
 }
 
-void write_delta(msg::StreamDelta::Builder out, const job_route& route, const engine::choice_delta& d) {
+void write_delta(msg::StreamDelta::Builder out, const job_route& route,
+                 const engine::choice_delta& d) {
   write(out.initKey(), route.key);
   out.setChoice(d.choice);
   out.setFirstIndex(d.first_index);
   auto ids = out.initIds(static_cast<unsigned>(d.ids.size()));
-  for (unsigned i = 0; i < ids.size(); ++i)
-    ids.set(i, d.ids[i]);
-  if (!d.text.empty())
-    out.setText(d.text);
+  for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, d.ids[i]);
+  if (!d.text.empty()) out.setText(d.text);
   out.setEmittedBytes(d.emitted_bytes);
-  if (!d.reasoning.empty())
-    out.setReasoning(d.reasoning);
+  if (!d.reasoning.empty()) out.setReasoning(d.reasoning);
   if (!d.tool_calls.empty()) {
     auto calls = out.initToolCalls(static_cast<unsigned>(d.tool_calls.size()));
     for (unsigned i = 0; i < calls.size(); ++i) {
@@ -57,11 +60,9 @@ void write_delta(msg::StreamDelta::Builder out, const job_route& route, const en
       calls[i].setArguments(d.tool_calls[i].arguments);
     }
   }
-  if (!d.logprobs.empty())
-    write_logprobs(out, d.logprobs);
+  if (!d.logprobs.empty()) write_logprobs(out, d.logprobs);
   out.setFinish(wire_reason(d.why));
-  if (!d.stop_text.empty())
-    out.setStopText(d.stop_text);
+  if (!d.stop_text.empty()) out.setStopText(d.stop_text);
 }
 
 }  // namespace
@@ -85,7 +86,9 @@ void write_failure(msg::Failure::Builder out, const error& why, int http_status,
   out.setRetryable(retryable);
 }
 
-std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(const std::string& worker, std::uint64_t generation, std::uint64_t step, std::span<const routed_delta* const> deltas) {
+std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
+    const std::string& worker, std::uint64_t generation, std::uint64_t step,
+    std::span<const routed_delta* const> deltas) {
   msg::draft<msg::TokenBatch> d{128 + deltas.size() * 256};
   d->setWorker(worker);
   d->setGeneration(generation);
@@ -94,8 +97,7 @@ std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(const std::string
   for (unsigned i = 0; i < streams.size(); ++i)
     write_delta(streams[i], deltas[i]->first, deltas[i]->second);
   auto frozen = std::move(d).freeze();
-  if (frozen)
-    return {*std::move(frozen)};
+  if (frozen) return {*std::move(frozen)};
   if (deltas.size() <= 1) {
     spdlog::error("event=delta_too_large worker={} reason=\"{}\"", worker, frozen.error().message);
     return {};

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "actors/workers/engine_host.hpp"
-#include "messages/envelope.hpp"
 #include "messages/common.capnp.h"
+#include "messages/envelope.hpp"
 #include "messages/job.capnp.h"
 
 #include <span>
@@ -13,7 +13,9 @@ namespace troupe::workers {
 using routed_delta = std::pair<job_route, engine::choice_delta>;
 
 /// One step's deltas for one node. What is too large for one message is cut in two. Pure.
-std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(const std::string& worker, std::uint64_t generation, std::uint64_t step, std::span<const routed_delta* const> deltas);
+std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
+    const std::string& worker, std::uint64_t generation, std::uint64_t step,
+    std::span<const routed_delta* const> deltas);
 
 void write(msg::JobKey::Builder out, const transfer::job_key& key);
 transfer::job_key read_key(msg::JobKey::Reader in);

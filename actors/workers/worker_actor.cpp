@@ -10,7 +10,8 @@ namespace troupe::workers {
 
 namespace {
 
-/// A handler of a schema's messages. Reading a malformed one throws in the middle; it is dropped, and the worker goes on.
+/// A handler of a schema's messages. Reading a malformed one throws in the middle; it is dropped,
+/// and the worker goes on.
 template <class Schema, class Handler>
 auto on(Handler handler) {
   return [handler](const link::origin& from, const msg::envelope<Schema>& e) {
@@ -18,7 +19,8 @@ auto on(Handler handler) {
       msg::view<Schema> in{e};
       handler(from, *in);
     } catch (const kj::Exception& x) {
-      spdlog::warn("event=message_malformed from={} reason=\"{}\"", from.from.name, x.getDescription().cStr());
+      spdlog::warn("event=message_malformed from={} reason=\"{}\"", from.from.name,
+                   x.getDescription().cStr());
     }
   };
 }
@@ -27,7 +29,8 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
   auto& s = self->state;
   s.options = std::move(options);
   s.options.self.state = msg::EntryState::READY;
-  s.options.office->bind(s.options.self.name, s.options.self.generation, caf::actor_cast<caf::actor>(self));
+  s.options.office->bind(s.options.self.name, s.options.self.generation,
+                         caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
   s.options.host->start(caf::actor_cast<caf::actor>(self));
@@ -41,8 +44,12 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
       on<msg::PromptPart>([&s](const origin&, msg::PromptPart::Reader in) { s.take_part(in); }),
       on<msg::CancelJobs>([&s](const origin&, msg::CancelJobs::Reader in) { s.cancel(in); }),
       on<msg::RenewLeases>([&s](const origin&, msg::RenewLeases::Reader in) { s.renew(in); }),
-      on<msg::EngineCommand>([&s](const origin& from, msg::EngineCommand::Reader in) { s.command(from.from.name, in); }),
-      on<msg::PrefixResync>([&s](const origin&, msg::PrefixResync::Reader) { s.tell_prefixes({s.blocks.begin(), s.blocks.end()}, {}, true); }),
+      on<msg::EngineCommand>([&s](const origin& from, msg::EngineCommand::Reader in) {
+        s.command(from.from.name, in);
+      }),
+      on<msg::PrefixResync>([&s](const origin&, msg::PrefixResync::Reader) {
+        s.tell_prefixes({s.blocks.begin(), s.blocks.end()}, {}, true);
+      }),
       [&s](const prepared& x) { s.submitted(x); },
       [&s](const hand_over_opened& x) { s.opened(x); },
       [&s](const hand_over_complete& x) { s.complete(x); },

@@ -30,8 +30,8 @@ inline constexpr std::size_t peers_max = 4'096;
 inline constexpr std::size_t prefix_events_max = 65'536;
 
 struct worker_options {
-  directory::entry self;                      ///< name, generation, role, model, ...: what is announced when ready
-  std::string launcher;                       ///< directory name
+  directory::entry self;  ///< name, generation, role, model, ...: what is announced when ready
+  std::string launcher;   ///< directory name
   std::string router;
   std::chrono::milliseconds report_interval{1'000};
   std::shared_ptr<link::post_office> office;
@@ -49,7 +49,8 @@ struct stop_worker {};
 /// To a worker: the link to the node is new; say again how things are.
 struct announce_again {};
 
-/// The worker actor: takes jobs, renders and tokenises them off its thread, feeds the engine, runs its side of hand-overs, keeps leases and deadlines, and tells the truth about its load. It never
+/// The worker actor: takes jobs, renders and tokenises them off its thread, feeds the engine, runs
+/// its side of hand-overs, keeps leases and deadlines, and tells the truth about its load. It never
 /// blocks, and never waits for the engine.
 caf::actor spawn_worker(caf::actor_system& system, worker_options options);
 

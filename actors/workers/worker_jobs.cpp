@@ -23,34 +23,30 @@ constexpr int status_timeout = 504;
 
 void worker_state::take_prefill(msg::PrefillJob::Reader in) {
   auto* j = take(in.getJob(), job_kind::prefill);
-  if (!j)
-    return;
+  if (!j) return;
   note_peer(in.getDecode());
   auto address = in.getDecode().getTransferAddress();
-  j->peer.assign(reinterpret_cast<const std::byte*>(address.begin()), reinterpret_cast<const std::byte*>(address.end()));
+  j->peer.assign(reinterpret_cast<const std::byte*>(address.begin()),
+                 reinterpret_cast<const std::byte*>(address.end()));
   j->same_host = in.getDecode().getSameHost();
-  if (j->content.complete())
-    content_is_here(*j);
+  if (j->content.complete()) content_is_here(*j);
 }
 
 void worker_state::take_decode(msg::DecodeJob::Reader in) {
   const bool apart = in.getSource().isPrefill();
   auto* j = take(in.getJob(), apart ? job_kind::receive : job_kind::whole);
-  if (!j)
-    return;
-  if (apart)
-    note_peer(in.getSource().getPrefill());
-  if (j->content.complete())
-    content_is_here(*j);
+  if (!j) return;
+  if (apart) note_peer(in.getSource().getPrefill());
+  if (j->content.complete()) content_is_here(*j);
 }
 
 /// The part that all jobs share; null when the job was refused.
 job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   const auto key = read_key(in.getKey());
   const std::string reply_to = in.getReplyTo().cStr();
-  if (open.contains(key))
-    return nullptr;  // the first one counts
-  auto content = content_assembly::begin(in.getContent(), assembly_bytes_max - std::min(assembly_bytes_max, assembling_bytes));
+  if (open.contains(key)) return nullptr;  // the first one counts
+  auto content = content_assembly::begin(
+      in.getContent(), assembly_bytes_max - std::min(assembly_bytes_max, assembling_bytes));
   refusal why{{}, status_unavailable, true};
   if (draining)
     why.why = {"draining", options.self.name + " is draining"};
@@ -61,7 +57,9 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   else if (in.getTransferToken().size() != transfer::transfer_token_bytes)
     why = {{"bad_token", "the job has no transfer token"}, status_internal, false};
   else if (kind != job_kind::whole && !options.hand_over)
-    why = {{"wrong_role", options.self.name + " hands no KV over, its pool's role is \"both\""}, status_internal, true};
+    why = {{"wrong_role", options.self.name + " hands no KV over, its pool's role is \"both\""},
+           status_internal,
+           true};
   if (!why.why.code.empty()) {
     reject(key, reply_to, why);
     return nullptr;
@@ -75,8 +73,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   j.lease_until = now() + j.lease;
   j.deadline = now() + std::chrono::milliseconds{in.getDeadlineMs()};
   j.content = *std::move(content);
-  for (auto h : in.getChain())
-    j.chain.push_back(h);
+  for (auto h : in.getChain()) j.chain.push_back(h);
   j.resume = read_resume(in.getResume());
   j.priority = in.getPriority();
   auto token = in.getTransferToken();
@@ -88,33 +85,30 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   return &jobs.emplace(j.id, std::move(j)).first->second;
 }
 
-/// A newer incarnation of a worker proves that the older one's process has ended: its buffers can be used again.
+/// A newer incarnation of a worker proves that the older one's process has ended: its buffers can
+/// be used again.
 void worker_state::note_peer(msg::WorkerRef::Reader peer) {
-  if (!options.hand_over || peer.getName().size() == 0)
-    return;
-  if (peers.size() >= peers_max)
-    peers.erase(peers.begin());
+  if (!options.hand_over || peer.getName().size() == 0) return;
+  if (peers.size() >= peers_max) peers.erase(peers.begin());
   auto& known = peers[peer.getName().cStr()];
-  if (peer.getGeneration() <= known.first)
-    return;
-  if (known.first != 0)
-    options.hand_over->worker_gone(known.second, true);
+  if (peer.getGeneration() <= known.first) return;
+  if (known.first != 0) options.hand_over->worker_gone(known.second, true);
   auto address = peer.getTransferAddress();
-  known = {peer.getGeneration(), {reinterpret_cast<const std::byte*>(address.begin()), reinterpret_cast<const std::byte*>(address.end())}};
+  known = {peer.getGeneration(),
+           {reinterpret_cast<const std::byte*>(address.begin()),
+            reinterpret_cast<const std::byte*>(address.end())}};
 }
 
 void worker_state::take_part(msg::PromptPart::Reader in) {
   auto* j = find(read_key(in.getKey()));
-  if (!j || j->content.complete())
-    return;
+  if (!j || j->content.complete()) return;
   if (auto added = j->content.add(in.getOffset(), in.getBytes()); !added)
     return reject(*j, {added.error(), status_internal, true});
   msg::draft<msg::PartCredit> d;
   write(d->initKey(), j->key);
   d->setReceived(j->content.received());
   send(j->reply_to, std::move(d));
-  if (j->content.complete())
-    content_is_here(*j);
+  if (j->content.complete()) content_is_here(*j);
 }
 
 void worker_state::content_is_here(job& j) {
@@ -145,31 +139,33 @@ void worker_state::offload(job& j, preparation p) {
   // The engine may have it, and be done with it, before the tokeniser's thread can say so.
   j.offloaded = j.in_engine = true;
   auto shared = std::make_shared<preparation>(std::move(p));
-  const bool taken = options.offload([shared, me = caf::actor_cast<caf::actor>(self)] { caf::anon_send(me, prepare(std::move(*shared))); });
-  if (taken)
-    return;
+  const bool taken = options.offload([shared, me = caf::actor_cast<caf::actor>(self)] {
+    caf::anon_send(me, prepare(std::move(*shared)));
+  });
+  if (taken) return;
   j.offloaded = j.in_engine = false;
   if (j.kind == job_kind::receive)
     options.hand_over->refuse(j.key, {"queue_full", options.self.name + " is too busy"});
-  reject(j, {{"queue_full", "too many prompts wait to be tokenised at " + options.self.name}, status_unavailable, true});
+  reject(j, {{"queue_full", "too many prompts wait to be tokenised at " + options.self.name},
+             status_unavailable,
+             true});
 }
 
 void worker_state::submitted(const prepared& x) {
   auto* j = find(x.id);
-  if (!j)
-    return;
+  if (!j) return;
   j->offloaded = false;
   if (x.refused) {
     j->in_engine = false;
     if (!j->ended) {
-      if (j->kind == job_kind::receive)
-        options.hand_over->refuse(j->key, x.refused->why);
+      if (j->kind == job_kind::receive) options.hand_over->refuse(j->key, x.refused->why);
       return reject(*j, *x.refused);
     }
     return reap(*j);
   }
   if (j->kind != job_kind::receive && x.prompt_tokens > 0) {
-    const auto per_token = static_cast<float>(x.content_bytes) / static_cast<float>(x.prompt_tokens);
+    const auto per_token = static_cast<float>(x.content_bytes) /
+                           static_cast<float>(x.prompt_tokens);
     bytes_per_token = bytes_per_token == 0 ? per_token : 0.9F * bytes_per_token + 0.1F * per_token;
   }
   if (j->ended) {
@@ -177,8 +173,7 @@ void worker_state::submitted(const prepared& x) {
     options.host->engine().cancel(j->id);
     return reap(*j);
   }
-  if (j->kind == job_kind::prefill)
-    hand_over(*j, x);
+  if (j->kind == job_kind::prefill) hand_over(*j, x);
 }
 
 // -- hand-over ----------------------------------------------------------------------
@@ -193,9 +188,15 @@ void worker_state::hand_over(job& j, const prepared& x) {
   out.offer = std::move(*x.offer);
   transfer::send_callbacks calls;
   auto me = caf::actor_cast<caf::actor>(self);
-  calls.on_granted = [host = options.host, id = j.id](engine::position keep) { host->engine().grant_delivery(id, keep); };
-  calls.on_done = [me, id = j.id](transfer::transfer_stats stats) { caf::anon_send(me, hand_over_done{id, std::move(stats)}); };
-  calls.on_failed = [me, id = j.id](error why) { caf::anon_send(me, hand_over_failed{id, std::move(why)}); };
+  calls.on_granted = [host = options.host, id = j.id](engine::position keep) {
+    host->engine().grant_delivery(id, keep);
+  };
+  calls.on_done = [me, id = j.id](transfer::transfer_stats stats) {
+    caf::anon_send(me, hand_over_done{id, std::move(stats)});
+  };
+  calls.on_failed = [me, id = j.id](error why) {
+    caf::anon_send(me, hand_over_failed{id, std::move(why)});
+  };
   if (auto started = options.hand_over->start_send(std::move(out), std::move(calls)); !started)
     return fail(j, started.error(), status_unavailable, true);
   j.handing_over = true;
@@ -204,24 +205,32 @@ void worker_state::hand_over(job& j, const prepared& x) {
 void worker_state::expect_kv(job& j) {
   transfer::receive_callbacks calls;
   auto me = caf::actor_cast<caf::actor>(self);
-  calls.on_open = [me, id = j.id](transfer::offer_of_kv offer) { caf::anon_send(me, hand_over_opened{id, std::make_shared<transfer::offer_of_kv>(std::move(offer))}); };
-  calls.on_piece = [host = options.host](engine::kv_piece piece) { host->engine().import_piece(std::move(piece)); };
-  calls.on_end = [me, id = j.id](const transfer::transfer_stats&) { caf::anon_send(me, hand_over_complete{id}); };
-  calls.on_failed = [me, id = j.id](error why) { caf::anon_send(me, hand_over_failed{id, std::move(why)}); };
-  if (auto expecting = options.hand_over->expect({j.key, j.token, j.id}, std::move(calls)); !expecting)
+  calls.on_open = [me, id = j.id](transfer::offer_of_kv offer) {
+    caf::anon_send(me,
+                   hand_over_opened{id, std::make_shared<transfer::offer_of_kv>(std::move(offer))});
+  };
+  calls.on_piece = [host = options.host](engine::kv_piece piece) {
+    host->engine().import_piece(std::move(piece));
+  };
+  calls.on_end = [me, id = j.id](const transfer::transfer_stats&) {
+    caf::anon_send(me, hand_over_complete{id});
+  };
+  calls.on_failed = [me, id = j.id](error why) {
+    caf::anon_send(me, hand_over_failed{id, std::move(why)});
+  };
+  if (auto expecting = options.hand_over->expect({j.key, j.token, j.id}, std::move(calls));
+      !expecting)
     return reject(j, {expecting.error(), status_unavailable, true});
   j.handing_over = true;
 }
 
 void worker_state::opened(const hand_over_opened& x) {
   auto* j = find(x.job);
-  if (!j || j->ended)
-    return;
+  if (!j || j->ended) return;
   const bool quick = x.offer->plan.grammar.empty() && j->resume.empty();
   auto p = preparation_of(*j);
   p.offer = x.offer;
-  if (!quick)
-    return offload(*j, std::move(p));
+  if (!quick) return offload(*j, std::move(p));
   // Nothing to compile and nothing to replay: a detour would only cost time to the first token.
   j->offloaded = j->in_engine = true;
   submitted(prepare(std::move(p)));
@@ -235,8 +244,7 @@ void worker_state::complete(const hand_over_complete& x) {
 }
 
 void worker_state::adopt_if_complete(job& j) {
-  if (!j.adopted || !j.all_received || !j.handing_over)
-    return;
+  if (!j.adopted || !j.all_received || !j.handing_over) return;
   options.hand_over->adopted(j.key);
   j.handing_over = false;
   reap(j);
@@ -244,8 +252,7 @@ void worker_state::adopt_if_complete(job& j) {
 
 void worker_state::delivered(const hand_over_done& x) {
   auto* j = find(x.job);
-  if (!j)
-    return;
+  if (!j) return;
   j->handing_over = false;
   j->delivered = true;
   j->stats = x.stats;
@@ -253,10 +260,8 @@ void worker_state::delivered(const hand_over_done& x) {
 }
 
 void worker_state::tell_prefilled_if_complete(job& j) {
-  if (j.ended)
-    return reap(j);
-  if (!j.computed || !j.delivered)
-    return;
+  if (j.ended) return reap(j);
+  if (!j.computed || !j.delivered) return;
   msg::draft<msg::PrefillDone> d;
   write(d->initKey(), j.key);
   d->setWorker(options.self.name);
@@ -269,18 +274,18 @@ void worker_state::tell_prefilled_if_complete(job& j) {
   d->setFromToken(j.stats.from);
   d->setToToken(j.stats.to);
   d->setCachedTokens(j.cached);
-  d->setTransport(j.stats.transports.empty() ? options.hand_over->transport_name() : options.hand_over->transport_name() + ":" + j.stats.transports);
+  d->setTransport(j.stats.transports.empty()
+                      ? options.hand_over->transport_name()
+                      : options.hand_over->transport_name() + ":" + j.stats.transports);
   send(j.reply_to, std::move(d));
   end_well(j);
 }
 
 void worker_state::transfer_failed(const hand_over_failed& x) {
   auto* j = find(x.job);
-  if (!j)
-    return;
+  if (!j) return;
   j->handing_over = false;
-  if (j->ended)
-    return reap(*j);
+  if (j->ended) return reap(*j);
   fail(*j, x.why, status_unavailable, true);
 }
 
@@ -334,16 +339,15 @@ void worker_state::happened(engine_events& x) {
 // -- ends --------------------------------------------------------------------------------
 
 void worker_state::cancel(msg::CancelJobs::Reader in) {
-  const std::string reason = in.getReason().size() > 0 ? in.getReason().cStr() : "the request was cancelled";
+  const std::string reason = in.getReason().size() > 0 ? in.getReason().cStr()
+                                                       : "the request was cancelled";
   for (auto key : in.getKeys())
-    if (auto* j = find(read_key(key)))
-      end(*j, {"cancelled", reason});
+    if (auto* j = find(read_key(key))) end(*j, {"cancelled", reason});
 }
 
 void worker_state::renew(msg::RenewLeases::Reader in) {
   for (auto key : in.getKeys())
-    if (auto* j = find(read_key(key)))
-      j->lease_until = now() + j->lease;
+    if (auto* j = find(read_key(key))) j->lease_until = now() + j->lease;
 }
 
 /// Leases and deadlines: an isolated worker frees by itself what nobody asks for any more.
@@ -361,15 +365,15 @@ void worker_state::watch() {
     fail(jobs.at(id), {"lease_lapsed", "nobody renewed the job's lease"}, status_unavailable, true);
   for (auto id : late)
     fail(jobs.at(id), {"deadline_exceeded", "the job did not end in time"}, status_timeout, false);
-  if (options.hand_over)
-    options.hand_over->tick(t);
-  if (draining && jobs.empty())
-    stopped();
+  if (options.hand_over) options.hand_over->tick(t);
+  if (draining && jobs.empty()) stopped();
   self->delayed_send(self, watch_interval, watch_atom::value);
 }
 
-void worker_state::reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why) {
-  spdlog::info("event=job_rejected worker={} code={} reason=\"{}\"", options.self.name, why.why.code, why.why.message);
+void worker_state::reject(const transfer::job_key& key, const std::string& reply_to,
+                          const refusal& why) {
+  spdlog::info("event=job_rejected worker={} code={} reason=\"{}\"", options.self.name,
+               why.why.code, why.why.message);
   msg::draft<msg::Rejected> d;
   write(d->initKey(), key);
   d->setWorker(options.self.name);
@@ -384,7 +388,8 @@ void worker_state::reject(job& j, const refusal& why) {
 }
 
 void worker_state::fail(job& j, const error& why, int status, bool retryable) {
-  spdlog::info("event=job_failed worker={} code={} reason=\"{}\"", options.self.name, why.code, why.message);
+  spdlog::info("event=job_failed worker={} code={} reason=\"{}\"", options.self.name, why.code,
+               why.message);
   msg::draft<msg::JobFailed> d;
   write(d->initKey(), j.key);
   d->setWorker(options.self.name);
@@ -393,7 +398,8 @@ void worker_state::fail(job& j, const error& why, int status, bool retryable) {
   end(j, why);
 }
 
-/// Nobody wants it any more: engine and hand-over give back what they hold for it; the other leg's worker is told by the hand-over.
+/// Nobody wants it any more: engine and hand-over give back what they hold for it; the other leg's
+/// worker is told by the hand-over.
 void worker_state::end(job& j, const error& why) {
   if (!j.ended) {
     j.ended = true;
@@ -401,10 +407,8 @@ void worker_state::end(job& j, const error& why) {
     open.erase(j.key);
     assembling_bytes -= j.content.bytes();
     j.content = {};
-    if (j.in_engine)
-      options.host->engine().cancel(j.id);
-    if (j.handing_over)
-      options.hand_over->cancel(j.key, why);
+    if (j.in_engine) options.host->engine().cancel(j.id);
+    if (j.handing_over) options.hand_over->cancel(j.key, why);
   }
   reap(j);
 }
@@ -420,8 +424,7 @@ void worker_state::end_well(job& j) {
 }
 
 void worker_state::reap(job& j) {
-  if (!j.ended || j.held())
-    return;
+  if (!j.ended || j.held()) return;
   options.host->forget(j.id);
   jobs.erase(engine::job_id{j.id});
   check_idle_soon();

@@ -11,26 +11,21 @@
 namespace troupe::workers {
 
 worker_state::~worker_state() {
-  if (options.office)
-    options.office->unbind(options.self.name, options.self.generation);
+  if (options.office) options.office->unbind(options.self.name, options.self.generation);
 }
 
-time_point worker_state::now() const {
-  return time_point{self->clock().now().time_since_epoch()};
-}
+time_point worker_state::now() const { return time_point{self->clock().now().time_since_epoch()}; }
 
 void worker_state::told_too_much(const std::string& to, const error& why) const {
-  spdlog::error("event=message_too_large worker={} to={} reason=\"{}\"", options.self.name, to, why.message);
+  spdlog::error("event=message_too_large worker={} to={} reason=\"{}\"", options.self.name, to,
+                why.message);
 }
 
 bool worker_state::idle() const {
-  if (!jobs.empty())
-    return false;
+  if (!jobs.empty()) return false;
   const auto g = options.host->engine().gauges();
-  if (g.running > 0 || g.queued > 0 || g.kv_referenced > 0)
-    return false;
-  if (!options.hand_over)
-    return true;
+  if (g.running > 0 || g.queued > 0 || g.kv_referenced > 0) return false;
+  if (!options.hand_over) return true;
   const auto h = options.hand_over->read_gauges();
   return h.sending == 0 && h.receiving == 0;
 }
@@ -60,8 +55,7 @@ void worker_state::report() {
   idle_told = idle();
   d->setIdle(idle_told);
   auto e = std::move(d).freeze();
-  if (!e)
-    return told_too_much(options.router, e.error());
+  if (!e) return told_too_much(options.router, e.error());
   options.office->send({options.router, 0}, me(), *e);
   options.office->send({options.launcher, 0}, me(), *std::move(e));
 }
@@ -78,8 +72,7 @@ void worker_state::report_regularly() {
 }
 
 void worker_state::check_idle_soon() {
-  if (idle_check_due || idle_told)
-    return;
+  if (idle_check_due || idle_told) return;
   idle_check_due = true;
   self->delayed_send(self, idle_check_delay, idle_atom::value);
 }
@@ -92,10 +85,10 @@ void worker_state::check_idle() {
     check_idle_soon();  // the engine's gauges follow at the end of its step
 }
 
-void worker_state::tell_prefixes(const std::vector<std::uint64_t>& added, const std::vector<std::uint64_t>& dropped, bool reset) {
+void worker_state::tell_prefixes(const std::vector<std::uint64_t>& added,
+                                 const std::vector<std::uint64_t>& dropped, bool reset) {
   if (!reset) {
-    for (auto h : dropped)
-      blocks.erase(h);
+    for (auto h : dropped) blocks.erase(h);
     blocks.insert(added.begin(), added.end());
   }
   std::size_t a = 0, b = 0;
@@ -109,11 +102,9 @@ void worker_state::tell_prefixes(const std::vector<std::uint64_t>& added, const 
     d->setSequence(next_prefix_event++);
     d->setReset(reset && std::exchange(first, false));
     auto more = d->initAdded(static_cast<unsigned>(adds));
-    for (unsigned i = 0; i < adds; ++i)
-      more.set(i, added[a + i]);
+    for (unsigned i = 0; i < adds; ++i) more.set(i, added[a + i]);
     auto gone = d->initDropped(static_cast<unsigned>(drops));
-    for (unsigned i = 0; i < drops; ++i)
-      gone.set(i, dropped[b + i]);
+    for (unsigned i = 0; i < drops; ++i) gone.set(i, dropped[b + i]);
     send(options.router, std::move(d));
     a += adds;
     b += drops;
@@ -129,42 +120,43 @@ void worker_state::announce() {
 
 void worker_state::command(const std::string& from, msg::EngineCommand::Reader in) {
   switch (in.which()) {
-    case msg::EngineCommand::DRAIN: drain(std::chrono::milliseconds{in.getDrain()}); break;
-    case msg::EngineCommand::STOP: stop_now(); break;
-    case msg::EngineCommand::AUDIT: options.host->request_audit(from); break;
+  case msg::EngineCommand::DRAIN:
+    drain(std::chrono::milliseconds{in.getDrain()});
+    break;
+  case msg::EngineCommand::STOP:
+    stop_now();
+    break;
+  case msg::EngineCommand::AUDIT:
+    options.host->request_audit(from);
+    break;
   }
 }
 
-/// Takes nothing new; what runs may end within `within`, and is then moved elsewhere by its request.
+/// Takes nothing new; what runs may end within `within`, and is then moved elsewhere by its
+/// request.
 void worker_state::drain(std::chrono::milliseconds within) {
-  if (std::exchange(draining, true))
-    return;
+  if (std::exchange(draining, true)) return;
   options.self.state = msg::EntryState::DRAINING;
   announce();
-  if (jobs.empty())
-    report();
+  if (jobs.empty()) report();
   self->delayed_send(self, within, drained_atom::value);
 }
 
 void worker_state::end_all(const std::string& code, const std::string& message) {
   std::vector<engine::job_id> all;
-  for (const auto& [key, id] : open)
-    all.push_back(id);
-  for (auto id : all)
-    fail(jobs.at(id), {code, message}, 503, true);
+  for (const auto& [key, id] : open) all.push_back(id);
+  for (auto id : all) fail(jobs.at(id), {code, message}, 503, true);
 }
 
 void worker_state::stop_now() {
   draining = true;
   end_all("worker_stopping", options.self.name + " is stopping");
-  if (jobs.empty())
-    return stopped();
+  if (jobs.empty()) return stopped();
   self->delayed_send(self, stop_grace, stopped_atom::value);
 }
 
 void worker_state::stopped() {
-  if (!std::exchange(told_stopped, true) && options.on_stopped)
-    options.on_stopped();
+  if (!std::exchange(told_stopped, true) && options.on_stopped) options.on_stopped();
 }
 
 }  // namespace troupe::workers

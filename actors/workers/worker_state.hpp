@@ -39,15 +39,18 @@ struct hand_over_failed {
   error why;
 };
 
-/// What the worker actor knows and does. Sources by meaning: worker_jobs.cpp (a job from its arrival to its end), worker_reports.cpp (what others are told).
+/// What the worker actor knows and does. Sources by meaning: worker_jobs.cpp (a job from its
+/// arrival to its end), worker_reports.cpp (what others are told).
 ///
-/// A job is known by its key until it is answered (`ended`); it stays among `jobs` until tokeniser, engine and hand-over have all let go, so that "no jobs" means that nothing is held.
+/// A job is known by its key until it is answered (`ended`); it stays among `jobs` until tokeniser,
+/// engine and hand-over have all let go, so that "no jobs" means that nothing is held.
 struct worker_state {
   caf::event_based_actor* self;
   worker_options options;
   std::map<engine::job_id, job> jobs;
   std::map<transfer::job_key, engine::job_id> open;  ///< jobs that have not ended
-  std::map<std::string, std::pair<std::uint64_t, std::vector<std::byte>>> peers;  ///< generation and address, as last heard
+  std::map<std::string, std::pair<std::uint64_t, std::vector<std::byte>>>
+      peers;  ///< generation and address, as last heard
   engine::job_id next_job = 1;
   std::size_t assembling_bytes = 0;
   bool draining = false;
@@ -116,7 +119,8 @@ struct worker_state {
   void report_regularly();
   void check_idle_soon();
   void check_idle();
-  void tell_prefixes(const std::vector<std::uint64_t>& added, const std::vector<std::uint64_t>& dropped, bool reset);
+  void tell_prefixes(const std::vector<std::uint64_t>& added,
+                     const std::vector<std::uint64_t>& dropped, bool reset);
   void announce();
   void command(const std::string& from, msg::EngineCommand::Reader in);
   void drain(std::chrono::milliseconds within);

@@ -1,4 +1,5 @@
-// What goes wrong in the middle: the client's answer is the same, or it is told, and nobody goes on holding anything.
+// What goes wrong in the middle: the client's answer is the same, or it is told, and nobody goes on
+// holding anything.
 
 #include "tests/actor/workers/fleet.hpp"
 
@@ -48,7 +49,8 @@ TEST_CASE("prefill dies at any moment: the other one does it, and the answer is 
   }
 }
 
-TEST_CASE("decode dies at any moment: the stream goes on elsewhere without a token lost or repeated") {
+TEST_CASE(
+    "decode dies at any moment: the stream goes on elsewhere without a token lost or repeated") {
   const auto expected = reference(long_wish());
   for (int after = 1; after < 70; after += 3) {
     INFO("turns: " << after);
@@ -114,7 +116,8 @@ TEST_CASE("the hub dies: its jobs are cancelled, and its clients told") {
   f.check_all_idle();
 }
 
-TEST_CASE("a draining worker finishes what it has, takes nothing new, and says when it holds nothing") {
+TEST_CASE(
+    "a draining worker finishes what it has, takes nothing new, and says when it holds nothing") {
   fleet f;
   auto& b0 = f.add("both/p/a.0", 1, msg::Role::BOTH);
   auto x = f.ask(long_wish());
@@ -135,7 +138,8 @@ TEST_CASE("a draining worker finishes what it has, takes nothing new, and says w
   CHECK(late.a->failure);
   auto statuses = f.take_envelopes<msg::EngineStatus>(f.launcher);
   REQUIRE_FALSE(statuses.empty());
-  CHECK(msg::view<msg::EngineStatus>{statuses.back().second}->getEntry().getState() == msg::EntryState::DRAINING);
+  CHECK(msg::view<msg::EngineStatus> { statuses.back().second } -> getEntry().getState() ==
+        msg::EntryState::DRAINING);
 }
 
 TEST_CASE("a drain that takes too long moves its jobs elsewhere") {

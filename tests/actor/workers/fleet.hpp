@@ -1,7 +1,8 @@
 #pragma once
 
-// A whole data plane in one process: hub, router, directory, and workers with simulated engines that hand KV over through memory. Nothing runs by itself: messages, engine
-// steps and transfers happen where the test says so, in the same order each time.
+// A whole data plane in one process: hub, router, directory, and workers with simulated engines
+// that hand KV over through memory. Nothing runs by itself: messages, engine steps and transfers
+// happen where the test says so, in the same order each time.
 
 #include "actors/directory/directory_actor.hpp"
 #include "actors/request/hub.hpp"
@@ -36,12 +37,13 @@ struct answer : request::client_sink {
   std::optional<request::totals> end;
   std::optional<request::failure> failure;
 
-  void on_accepted(std::uint16_t, std::uint32_t, std::uint32_t, const std::string&) override { ++accepted; }
+  void on_accepted(std::uint16_t, std::uint32_t, std::uint32_t, const std::string&) override {
+    ++accepted;
+  }
   void on_delta(std::uint16_t prompt, msg::StreamDelta::Reader d) override {
     too_early = too_early || accepted == 0;
     text[{prompt, d.getChoice()}] += d.getText().cStr();
-    for (auto id : d.getIds())
-      ids[{prompt, d.getChoice()}].push_back(id);
+    for (auto id : d.getIds()) ids[{prompt, d.getChoice()}].push_back(id);
   }
   void on_finished(const request::totals& sum) override { end = sum; }
   void on_failed(const request::failure& why) override { failure = why; }
@@ -81,8 +83,11 @@ struct fleet : deterministic_system {
   std::uint64_t next_id = 1;
 
   // Sessions of hand-overs take the machine's own clock; ours goes on from there.
-  fleet() : deterministic_system(std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())) {
-    directory = own(directory::spawn_directory(system, "a", link::random_process_id(), office, view));
+  fleet()
+      : deterministic_system(std::chrono::duration_cast<std::chrono::milliseconds>(
+            std::chrono::steady_clock::now().time_since_epoch())) {
+    directory = own(
+        directory::spawn_directory(system, "a", link::random_process_id(), office, view));
     launcher = capture();
     office->bind("launcher/test", 0, launcher);
     router::router_options r;
@@ -103,14 +108,13 @@ struct fleet : deterministic_system {
   }
   ~fleet() {
     for (auto& m : machines)
-      if (m->alive)
-        caf::anon_send_exit(m->actor, caf::exit_reason::kill);
+      if (m->alive) caf::anon_send_exit(m->actor, caf::exit_reason::kill);
     run();
-    for (auto& m : machines)
-      m->hand_over.reset();
+    for (auto& m : machines) m->hand_over.reset();
   }
 
-  machine& add(const std::string& name, std::uint64_t generation, msg::Role role, const engine_terms& terms = {}) {
+  machine& add(const std::string& name, std::uint64_t generation, msg::Role role,
+               const engine_terms& terms = {}) {
     auto m = std::make_unique<machine>();
     m->name = name;
     m->generation = generation;
@@ -128,7 +132,8 @@ struct fleet : deterministic_system {
     limits.prefix_reuse = terms.prefix_reuse;
     engine::engine_options options;
     options.piece_bytes_max = piece_bytes;
-    auto engine = engine::make_batching_engine(std::make_unique<engine::simulated_runner>(o), text, limits, options);
+    auto engine = engine::make_batching_engine(std::make_unique<engine::simulated_runner>(o), text,
+                                               limits, options);
     directory::entry e;
     if (role != msg::Role::BOTH) {
       transfer::hand_over_service::options t;
@@ -136,11 +141,16 @@ struct fleet : deterministic_system {
       t.generation = generation;
       t.piece_bytes = piece_bytes;
       t.buffers = 4;
-      auto started = transfer::hand_over_service::start(t, [&](transfer::events& sink) -> expected<std::unique_ptr<transfer::backend>> { return fabric->join(sink); });
+      auto started = transfer::hand_over_service::start(
+          t, [&](transfer::events& sink) -> expected<std::unique_ptr<transfer::backend>> {
+            return fabric->join(sink);
+          });
       REQUIRE(started);
       m->hand_over = *std::move(started);
       const auto address = m->hand_over->local_address();
-      e.transfer_address.assign(reinterpret_cast<const std::uint8_t*>(address.data()), reinterpret_cast<const std::uint8_t*>(address.data() + address.size()));
+      e.transfer_address.assign(
+          reinterpret_cast<const std::uint8_t*>(address.data()),
+          reinterpret_cast<const std::uint8_t*>(address.data() + address.size()));
       e.transfer_kind = "host";
     }
     e.name = name;
@@ -183,8 +193,7 @@ struct fleet : deterministic_system {
     m.alive = false;
     caf::anon_send_exit(m.actor, caf::exit_reason::kill);
     run();
-    if (m.hand_over)
-      fabric->kill(m.hand_over->local_address(), false);
+    if (m.hand_over) fabric->kill(m.hand_over->local_address(), false);
     run();
     auto e = view->get()->at(m.name);
     e.state = msg::EntryState::STARTING;
@@ -199,31 +208,27 @@ struct fleet : deterministic_system {
     run();
     auto tasks = std::exchange(offloaded, {});
     worked = worked || !tasks.empty();
-    for (auto& t : tasks)
-      t();
+    for (auto& t : tasks) t();
     worked = fabric->pump() > 0 || worked;
     for (auto& m : machines)
-      if (m->alive)
-        worked = m->host->step() || worked;
+      if (m->alive) worked = m->host->step() || worked;
     return worked;
   }
   void turns(int n) {
-    for (int i = 0; i < n; ++i)
-      turn();
+    for (int i = 0; i < n; ++i) turn();
   }
   /// Until nothing happens any more by itself.
   void settle() {
     for (int i = 0; i < 100'000; ++i)
-      if (!turn())
-        return;
+      if (!turn()) return;
     FAIL("it does not come to rest");
   }
   /// Lets time go by, too: until all answers are over.
-  void finish(const std::vector<std::shared_ptr<answer>>& all, std::chrono::milliseconds at_most = 60s) {
+  void finish(const std::vector<std::shared_ptr<answer>>& all,
+              std::chrono::milliseconds at_most = 60s) {
     for (auto waited = 0ms; waited < at_most; waited += 50ms) {
       settle();
-      if (std::all_of(all.begin(), all.end(), [](const auto& a) { return a->over(); }))
-        return;
+      if (std::all_of(all.begin(), all.end(), [](const auto& a) { return a->over(); })) return;
       advance(50ms);
     }
     FAIL("not all answers are over");
@@ -283,8 +288,7 @@ struct fleet : deterministic_system {
     CHECK(hub.gate->open() == 0);
     take_envelopes<msg::WorkerReport>(launcher);
     for (auto& m : machines) {
-      if (!m->alive)
-        continue;
+      if (!m->alive) continue;
       INFO(m->name);
       CHECK(m->host->routes() == 0);
       const auto books = m->host->engine().audit();
@@ -305,8 +309,7 @@ struct fleet : deterministic_system {
       idle[r->getWorker().cStr()] = r->getIdle();
     }
     for (auto& m : machines)
-      if (m->alive)
-        CHECK(idle[m->name]);
+      if (m->alive) CHECK(idle[m->name]);
   }
 
   static constexpr std::size_t piece_bytes = 4'096;

@@ -1,4 +1,5 @@
-// Requests through hub, router and workers: answers are right, whoever computes them, and nothing is held afterwards.
+// Requests through hub, router and workers: answers are right, whoever computes them, and nothing
+// is held afterwards.
 
 #include "tests/actor/workers/fleet.hpp"
 
@@ -15,7 +16,8 @@ TEST_CASE("a worker of role both answers, and holds nothing afterwards") {
   CHECK_FALSE(x.a->too_early);
   CHECK(x.a->end->completion_tokens == 24);
   CHECK(x.a->text[{0, 0}].size() == 24);
-  CHECK_THAT(f.hub.front->timeline_json(x.name), Catch::Contains("\"plan\":\"local\"") && Catch::Contains("\"finish\":\"length\""));
+  CHECK_THAT(f.hub.front->timeline_json(x.name),
+             Catch::Contains("\"plan\":\"local\"") && Catch::Contains("\"finish\":\"length\""));
   f.check_all_idle();
 }
 
@@ -33,7 +35,8 @@ TEST_CASE("prefill and decode apart give the very answer of one worker, and tell
     CHECK_FALSE(x.a->too_early);
     CHECK(x.a->ids == reference(w)->ids);
     const auto told = f.hub.front->timeline_json(x.name);
-    CHECK_THAT(told, Catch::Contains("\"plan\":\"full\"") && Catch::Contains(p.name) && Catch::Contains(d.name));
+    CHECK_THAT(told, Catch::Contains("\"plan\":\"full\"") && Catch::Contains(p.name) &&
+                         Catch::Contains(d.name));
     const auto until = x.a->end->prompt_tokens - 1;
     CHECK_THAT(told, Catch::Contains("\"from_token\":0,\"to_token\":" + std::to_string(until)));
     // Prefill's own counters: all tokens, and no decode worker that computes in secret.
@@ -87,8 +90,7 @@ TEST_CASE("a prompt longer than a part travels in parts") {
   fleet f;
   f.add("both/p/a.0", 1, msg::Role::BOTH, large);
   fleet::wish w;
-  for (int i = 0; i < 600'000; ++i)
-    w.prompt.push_back(static_cast<char>('a' + i % 23));
+  for (int i = 0; i < 600'000; ++i) w.prompt.push_back(static_cast<char>('a' + i % 23));
   auto a = f.answered(w);
   REQUIRE(a->end);
   CHECK(a->end->prompt_tokens >= 600'000);

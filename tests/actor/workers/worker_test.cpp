@@ -33,8 +33,7 @@ struct alone : fleet {
     c.initSampling();
     auto words = capnp::messageToFlatArray(b);
     if (t.garbage)
-      for (auto& byte : words.asBytes())
-        byte = 0xA5;
+      for (auto& byte : words.asBytes()) byte = 0xA5;
     msg::draft<msg::DecodeJob> d{4'096};
     auto job = d->initJob();
     auto key = job.initKey();
@@ -58,7 +57,8 @@ struct alone : fleet {
     std::vector<std::string> all;
     for (auto& [from, e] : take_envelopes<Schema>(requester)) {
       msg::view<Schema> in{e};
-      all.push_back(std::string{in->getFailure().getCode().cStr()} + (in->getFailure().getRetryable() ? " retryable" : ""));
+      all.push_back(std::string{in->getFailure().getCode().cStr()} +
+                    (in->getFailure().getRetryable() ? " retryable" : ""));
     }
     return all;
   }
@@ -142,7 +142,7 @@ TEST_CASE_METHOD(alone, "a cancel ends that attempt only") {
   auto batches = take_envelopes<msg::TokenBatch>(requester);
   REQUIRE_FALSE(batches.empty());
   for (auto& [from, e] : batches)
-    for (auto s : msg::view<msg::TokenBatch>{e}->getStreams())
+    for (auto s : msg::view<msg::TokenBatch> { e } -> getStreams())
       CHECK(s.getKey().getAttempt() == 2);
 }
 
@@ -187,7 +187,7 @@ TEST_CASE_METHOD(alone, "parts out of order end the job") {
   part(0, 200'000);
   auto credits = take_envelopes<msg::PartCredit>(requester);
   REQUIRE(credits.size() == 1);
-  CHECK(msg::view<msg::PartCredit>{credits[0].second}->getReceived() == 200'000);
+  CHECK(msg::view<msg::PartCredit> { credits[0].second } -> getReceived() == 200'000);
   part(300'000, 1'000);
   CHECK(failures<msg::Rejected>() == lines{"content_malformed retryable"});
   part(200'000, 1'000);

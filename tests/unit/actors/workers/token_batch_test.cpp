@@ -1,0 +1,90 @@
+#include "actors/workers/token_batch.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <string>
+
+using namespace troupe;
+using namespace troupe::workers;
+
+namespace {
+
+routed_delta delta_of(std::uint64_t request, std::string text) {
+  routed_delta d;
+  d.first.key = {1, request, 2, 3};
+  d.first.reply_to = "requests/h";
+  d.second.text = std::move(text);
+  return d;
+}
+
+std::vector<const routed_delta*> pointers(const std::vector<routed_delta>& all) {
+  std::vector<const routed_delta*> p;
+  for (const auto& d : all) p.push_back(&d);
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("a delta keeps all that it says") {
+  auto d = delta_of(42, "text");
+  d.second.choice = 1;
+  d.second.first_index = 7;
+  d.second.ids = {10, 11};
+  d.second.emitted_bytes = 99;
+  d.second.reasoning = "because";
+  d.second.tool_calls = {{3, "id", "name", "{}"}};
+  d.second.logprobs = {{{10, std::string("\0\xff", 2), -0.5F}, {{12, "t", -1.0F}}}};
+  d.second.why = engine::finish::tool_calls;
+  d.second.stop_text = "STOP";
+  const std::vector<routed_delta> all{d};
+  const auto list = pointers(all);
+  const auto batches = make_token_batches("decode/p/h.0", 5, 77, list);
+  REQUIRE(batches.size() == 1);
+  msg::view<msg::TokenBatch> b{batches[0]};
+  CHECK(std::string{b->getWorker().cStr()} == "decode/p/h.0");
+  CHECK(b->getGeneration() == 5);
+  CHECK(b->getStep() == 77);
+  REQUIRE(b->getStreams().size() == 1);
+  auto s = b->getStreams()[0];
+  CHECK(read_key(s.getKey()) == transfer::job_key{1, 42, 2, 3});
+  CHECK(s.getChoice() == 1);
+  CHECK(s.getFirstIndex() == 7);
+  CHECK(s.getIds()[1] == 11);
+  CHECK(s.getText() == "text");
+  CHECK(s.getEmittedBytes() == 99);
+  CHECK(s.getReasoning() == "because");
+  CHECK(s.getToolCalls()[0].getIndex() == 3);
+  CHECK(s.getToolCalls()[0].getArguments() == "{}");
+  CHECK(s.getLogprobs()[0].getBytes().size() == 2);
+  CHECK(s.getLogprobs()[0].getTop()[0].getId() == 12);
+  CHECK(s.getFinish() == msg::FinishReason::TOOL_CALLS);
+  CHECK(s.getStopText() == "STOP");
+}
+
+TEST_CASE("what does not fit one message is cut, in order and without a loss") {
+  std::vector<routed_delta> all;
+  for (std::uint64_t i = 0; i < 10; ++i) all.push_back(delta_of(i, std::string(300'000, 'x')));
+  const auto list = pointers(all);
+  const auto batches = make_token_batches("w", 1, 1, list);
+  CHECK(batches.size() >= 3);
+  std::uint64_t next = 0;
+  for (const auto& e : batches) {
+    CHECK(e.body.byte_size() <= msg::message_bytes_max);
+    for (auto s : msg::view<msg::TokenBatch> { e } -> getStreams())
+      CHECK(s.getKey().getRequestLow() == next++);
+  }
+  CHECK(next == 10);
+}
+
+TEST_CASE("no deltas, no streams; one that never fits is left out alone") {
+  std::vector<routed_delta> all;
+  all.push_back(delta_of(1, "a"));
+  all.push_back(delta_of(2, std::string(2U << 20U, 'x')));
+  all.push_back(delta_of(3, "c"));
+  const auto list = pointers(all);
+  std::vector<std::uint64_t> got;
+  for (const auto& e : make_token_batches("w", 1, 1, list))
+    for (auto s : msg::view<msg::TokenBatch> { e } -> getStreams())
+      got.push_back(s.getKey().getRequestLow());
+  CHECK(got == std::vector<std::uint64_t>{1, 3});
+}
