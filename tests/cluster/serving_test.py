@@ -77,7 +77,7 @@ class Apart(OfOneCluster):
         self.assertEqual(moved["to_token"], got["usage"]["prompt_tokens"] - 1, moved)
         self.assertLessEqual(moved["from_token"], 1, moved)
         workers = self.c.get("/debug/workers")[1]["workers"]
-        wanted = (moved["to_token"] - moved["from_token"]) * workers[0]["kv_bytes_per_token"]
+        wanted = (moved["to_token"] - moved["from_token"]) * max(w.get("kv_bytes_per_token", 0) for w in workers)
         self.assertGreaterEqual(moved["bytes"], wanted)
         self.assertLess(moved["bytes"], wanted * 1.01 + 4096)
         self.assertTrue(attempt["prefill"]["worker"].startswith("prefill/"), attempt)
@@ -94,8 +94,10 @@ class Apart(OfOneCluster):
         said = "two turns " + LONG + first["choices"][0]["text"]
         self.answer(completion(said + LONG), "turn-2")
         one, two = (self.timeline(f"turn-{i}")["attempts"][-1] for i in (1, 2))
-        self.assertEqual(two["plan"], "fromPosition", two)
+        # The router may not have heard yet of what was kept; the workers themselves know.
+        self.assertIn(two["plan"], ("fromPosition", "full"), two)
         self.assertGreater(two["transfer"]["from_token"], 0.9 * one["transfer"]["to_token"], two)
+        self.assertLess(two["transfer"]["bytes"], 1.5 * one["transfer"]["bytes"], two)
 
     def test_stream(self):
         body = completion("streamed " + LONG)
@@ -144,9 +146,9 @@ class Apart(OfOneCluster):
             return self.c.get("/debug/workers")[1]["workers"]
         events = self.c.stream("/v1/completions", completion("leaving " + LONG, max_tokens=4000))
         next(events)
-        wait_until(lambda: any(w["running"] and w["role"] == "decode" for w in workers()), "the report of a running request", 10)
+        wait_until(lambda: any(w.get("running") and w["role"] == "decode" for w in workers()), "the report of a running request", 10)
         events.close()
-        wait_until(lambda: all(w["running"] == 0 and w["kv_used_tokens"] == 0 for w in workers()), lambda: f"idle workers: {workers()}", 10)
+        wait_until(lambda: all(w.get("running") == 0 and w.get("kv_used_tokens") == 0 for w in workers()), lambda: f"idle workers: {workers()}", 10)
         self.answer(completion("after it"))
 
     def test_unknown_model(self):
@@ -159,7 +161,7 @@ class Roles(OfOneCluster):
         def counts():
             return {w["role"]: w for w in self.c.get("/debug/workers")[1]["workers"]}
         wanted = sum(g["usage"]["prompt_tokens"] for g in got) - 100
-        wait_until(lambda: counts()["prefill"]["prefilled_tokens"] > wanted and counts()["decode"]["sampled_tokens"] >= 48, lambda: f"reports of the work: {counts()}", 10)
+        wait_until(lambda: counts()["prefill"].get("prefilled_tokens", 0) > wanted and counts()["decode"].get("sampled_tokens", 0) >= 48, lambda: f"reports of the work: {counts()}", 10)
         self.assertEqual(counts()["decode"]["prefilled_tokens"], 0)
         self.assertEqual(counts()["prefill"]["sampled_tokens"], 0)
 
