@@ -1,0 +1,168 @@
+// Real processes: /bin/sh stands for an engine.
+
+#include "actors/launcher/child_process.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <fstream>
+#include <future>
+#include <mutex>
+
+using namespace troupe;
+using namespace troupe::launcher;
+
+namespace {
+
+struct outcome {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  std::promise<exit_status> ended;
+
+  std::vector<std::string> take() {
+    std::lock_guard lock{mutex};
+    return lines;
+  }
+};
+
+expected<std::unique_ptr<process>> run_shell(outcome& o, const std::string& script,
+                                             std::vector<std::uint8_t> secret = {}) {
+  child_process::options x;
+  x.program = "/bin/sh";
+  x.arguments = {"-c", script, "sh", "{secret-fd}"};
+  x.secret = std::move(secret);
+  x.on_line = [&o](std::string line) {
+    std::lock_guard lock{o.mutex};
+    o.lines.push_back(std::move(line));
+  };
+  x.on_exit = [&o](exit_status s) { o.ended.set_value(s); };
+  return child_process::start(std::move(x));
+}
+
+bool exists(pid_t pid) { return ::kill(pid, 0) == 0; }
+
+}  // namespace
+
+TEST_CASE("output comes by lines, then the exit code") {
+  outcome o;
+  auto p = run_shell(o, "echo one; echo two >&2; printf last; exit 5");
+  REQUIRE(p);
+  auto s = o.ended.get_future().get();
+  CHECK_FALSE(s.signalled);
+  CHECK(s.code == 5);
+  CHECK(o.take() == std::vector<std::string>{"one", "two", "last"});
+}
+
+TEST_CASE("a signal is told from an exit code") {
+  outcome o;
+  auto p = run_shell(o, "kill -SEGV $$; sleep 60");
+  REQUIRE(p);
+  auto s = o.ended.get_future().get();
+  CHECK(s.signalled);
+  CHECK(s.code == SIGSEGV);
+  CHECK(to_string(s).find("signal 11") != std::string::npos);
+}
+
+TEST_CASE("the secret arrives over the inherited descriptor and nowhere else") {
+  outcome o;
+  auto p = run_shell(
+      o, "cat <&$1; echo; tr '\\0' ' ' < /proc/$$/cmdline; echo; tr '\\0' ' ' < /proc/$$/environ",
+      {'s', '3', 'c', 'r', 'e', 't'});
+  REQUIRE(p);
+  (void)o.ended.get_future().get();
+  auto lines = o.take();
+  REQUIRE(lines.size() >= 2);
+  CHECK(lines[0] == "s3cret");
+  for (std::size_t i = 1; i < lines.size(); ++i)
+    CHECK(lines[i].find("s3cret") == std::string::npos);
+}
+
+TEST_CASE("signals reach the child; destroying kills and reaps it") {
+  outcome o;
+  auto ended = o.ended.get_future();
+  SECTION("SIGTERM") {
+    auto p = run_shell(o, "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done");
+    REQUIRE(p);
+    while (o.take().empty()) ::usleep(1000);
+    (*p)->signal(SIGTERM);
+    CHECK(ended.get().code == 7);
+  }
+  SECTION("destruction") {
+    auto p = run_shell(o, "sleep 60");
+    REQUIRE(p);
+    const auto pid = (*p)->pid();
+    p->reset();
+    CHECK(ended.get().signalled);
+    CHECK_FALSE(exists(pid));
+  }
+}
+
+TEST_CASE("a program that cannot be run ends with a code, not with a hang") {
+  outcome o;
+  child_process::options x;
+  x.program = "/nonexistent/program";
+  x.on_exit = [&o](exit_status s) { o.ended.set_value(s); };
+  auto p = child_process::start(std::move(x));
+  REQUIRE(p);
+  CHECK(o.ended.get_future().get().code == 126);
+}
+
+TEST_CASE("a flood of output is cut to the limit, and says so") {
+  outcome o;
+  auto p = run_shell(
+      o, "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done; sleep 1.1; echo end");
+  REQUIRE(p);
+  (void)o.ended.get_future().get();
+  auto lines = o.take();
+  CHECK(lines.size() < 5000);
+  CHECK(lines.back() == "end");
+  CHECK(std::any_of(lines.begin(), lines.end(),
+                    [](const auto& l) { return l.find("lines dropped") != std::string::npos; }));
+}
+
+TEST_CASE("an overlong line is cut, the next is whole") {
+  outcome o;
+  auto p = run_shell(o, "head -c 100000 /dev/zero | tr '\\0' x; echo; echo next");
+  REQUIRE(p);
+  (void)o.ended.get_future().get();
+  auto lines = o.take();
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].size() == child_line_bytes_max);
+  CHECK(lines[1] == "next");
+}
+
+TEST_CASE("the child dies with its parent, even when that is killed") {
+  // A middle process starts the child and is killed; the grandchild's pid comes over a pipe.
+  int fds[2];
+  REQUIRE(::pipe(fds) == 0);
+  const pid_t middle = ::fork();
+  if (middle == 0) {
+    outcome o;
+    auto p = run_shell(o, "sleep 60");
+    const pid_t pid = (*p)->pid();
+    [[maybe_unused]] auto n = ::write(fds[1], &pid, sizeof pid);
+    ::pause();
+    ::_exit(0);
+  }
+  pid_t grandchild = 0;
+  REQUIRE(::read(fds[0], &grandchild, sizeof grandchild) ==
+          static_cast<ssize_t>(sizeof grandchild));
+  REQUIRE(exists(grandchild));
+  ::kill(middle, SIGKILL);
+  ::waitpid(middle, nullptr, 0);
+  // It is reaped by init, whenever that runs; a zombie counts as dead.
+  auto gone = [&] {
+    std::ifstream stat{"/proc/" + std::to_string(grandchild) + "/stat"};
+    std::string text;
+    std::getline(stat, text);
+    return text.empty() || text.find(") Z") != std::string::npos;
+  };
+  for (int i = 0; i < 2000 && !gone(); ++i) ::usleep(1000);
+  CHECK(gone());
+  ::close(fds[0]);
+  ::close(fds[1]);
+}

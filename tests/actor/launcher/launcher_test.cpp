@@ -1,0 +1,322 @@
+#include "actors/launcher/launcher_actor.hpp"
+#include "messages/base/exit_codes.hpp"
+#include "tests/support/deterministic_system.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+
+using namespace troupe;
+using namespace troupe::launcher;
+using namespace std::chrono_literals;
+using directory::set_entry;
+using state = msg::EntryState;
+
+namespace {
+
+struct fake_process : process {
+  explicit fake_process(std::vector<int>& s, bool& a) : signals(s), alive(a) { alive = true; }
+  ~fake_process() override { alive = false; }
+  pid_t pid() const override { return 4711; }
+  void signal(int number) override { signals.push_back(number); }
+  std::vector<int>& signals;
+  bool& alive;
+};
+
+struct scene : test::deterministic_system {
+  std::vector<child_process::options> starts;
+  std::vector<int> signals;
+  bool alive = false;
+  bool cannot_start = false;
+  std::uint64_t generation = 100;
+  std::shared_ptr<link::post_office> office = std::make_shared<link::post_office>();
+  caf::actor directory = capture();
+  caf::actor worker = capture();
+  caf::actor asker = capture();
+  caf::actor launcher;
+
+  explicit scene(supervision::restart_limits limits = {3, 60s, 100ms, 100ms}) {
+    spdlog::set_level(spdlog::level::off);
+    launcher_options o;
+    o.engine = {"decode/p/h0.0", "p", "h0", 0};
+    o.role = config::pool_role::decode;
+    o.model = "m";
+    o.program = "/bin/troupe";
+    o.config_file = "/c.toml";
+    o.node_port = 7;
+    o.secret = {1, 2, 3};
+    o.next_generation = [this] { return ++generation; };
+    o.restarts = limits;
+    o.load_timeout = 10s;
+    o.unlinked_max = 5s;
+    o.office = office;
+    o.directory = directory;
+    o.start = [this](child_process::options x) -> expected<std::unique_ptr<process>> {
+      if (cannot_start) return error{"spawn_failed", "no memory"};
+      starts.push_back(std::move(x));
+      return std::unique_ptr<process>{std::make_unique<fake_process>(signals, alive)};
+    };
+    launcher = own(spawn_launcher(system, std::move(o)));
+    office->bind("decode/p/h0.0", 0, worker);
+    run();
+  }
+
+  void tell_status(state what, std::uint64_t of, const std::string& failure = {}) {
+    msg::draft<msg::EngineStatus> d;
+    auto e = d->initEntry();
+    e.setState(what);
+    e.setSlots(8);
+    e.setTransferKind("ucx");
+    if (!failure.empty()) d->initFailure().setMessage(failure);
+    office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", of},
+                 std::move(d).freeze().value());
+    run();
+  }
+  void child_ends(int code, bool signalled = false) {
+    starts.back().on_exit({signalled, code});
+    run();
+  }
+  std::vector<directory::entry> announced() {
+    std::vector<directory::entry> out;
+    for (auto& x : take<set_entry>(directory)) out.push_back(std::move(x.value));
+    return out;
+  }
+  directory::entry last_announced() {
+    auto all = announced();
+    REQUIRE_FALSE(all.empty());
+    return all.back();
+  }
+  bool launcher_ended() {
+    bool ended = false;
+    auto watcher = system.spawn([&](caf::event_based_actor* self) -> caf::behavior {
+      self->monitor(launcher);
+      self->set_down_handler([&ended](caf::down_msg&) { ended = true; });
+      return {[](caf::unit_t) {}};
+    });
+    run();
+    caf::anon_send_exit(watcher, caf::exit_reason::kill);
+    run();
+    return ended;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an engine is started with what it needs to join its node") {
+  scene s;
+  REQUIRE(s.starts.size() == 1);
+  const auto& x = s.starts[0];
+  CHECK(x.program == "/bin/troupe");
+  CHECK(x.arguments == std::vector<std::string>{"engine", "--config", "/c.toml", "--name",
+                                                "decode/p/h0.0", "--generation", "101",
+                                                "--node-port", "7", "--secret-fd", "{secret-fd}"});
+  CHECK(x.secret == std::vector<std::uint8_t>{1, 2, 3});
+  auto e = s.last_announced();
+  CHECK(e.state == state::STARTING);
+  CHECK(e.generation == 101);
+  CHECK(e.role == msg::Role::DECODE);
+  CHECK(e.model == "m");
+}
+
+TEST_CASE("the engine's own word becomes its entry") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  auto e = s.last_announced();
+  CHECK(e.state == state::READY);
+  CHECK(e.slots == 8);
+  CHECK(e.name == "decode/p/h0.0");
+  CHECK(e.generation == 101);
+}
+
+TEST_CASE("the word of an older incarnation is not heard") {
+  scene s;
+  (void)s.announced();
+  s.tell_status(state::READY, 100);
+  CHECK(s.announced().empty());
+}
+
+TEST_CASE("a crash is announced at once and followed by a restart as a newer generation") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  (void)s.announced();
+  s.child_ends(SIGSEGV, true);
+  auto e = s.last_announced();
+  CHECK(e.state == state::STARTING);
+  CHECK(e.detail.find("signal 11") != std::string::npos);
+  CHECK_FALSE(s.alive);
+  CHECK(s.starts.size() == 1);
+  s.advance(150ms);
+  REQUIRE(s.starts.size() == 2);
+  CHECK(s.last_announced().generation == 102);
+  s.starts[0].on_exit({true, SIGKILL});  // late news of the first
+  s.advance(1s);
+  CHECK(s.starts.size() == 2);
+  CHECK(s.alive);
+}
+
+TEST_CASE("an engine that cannot work is not started again") {
+  scene s;
+  s.tell_status(state::FAILED, 101, "/m.gguf: not a GGUF file");
+  s.child_ends(exit_model);
+  auto e = s.last_announced();
+  CHECK(e.state == state::FAILED);
+  CHECK(e.detail == "/m.gguf: not a GGUF file");
+  s.advance(60s);
+  CHECK(s.starts.size() == 1);
+}
+
+TEST_CASE("no crash loop without a limit") {
+  scene s;
+  for (int i = 0; i < 10; ++i) {
+    if (s.alive) s.child_ends(1);
+    s.advance(1s);
+  }
+  CHECK(s.starts.size() == 4);
+  CHECK(s.last_announced().state == state::FAILED);
+}
+
+TEST_CASE("a process that cannot be started is tried again within the same limit") {
+  scene s;
+  s.cannot_start = true;
+  s.child_ends(1);
+  s.advance(60s);
+  CHECK(s.starts.size() == 1);
+  auto e = s.last_announced();
+  CHECK(e.state == state::FAILED);
+  CHECK(e.detail == "no memory");
+}
+
+TEST_CASE("loading may take long, but not without progress") {
+  scene s;
+  SECTION("no sign of life") {
+    s.advance(9s);
+    CHECK(s.signals.empty());
+    s.advance(2s);
+    CHECK(s.signals == std::vector<int>{SIGKILL});
+  }
+  SECTION("with progress") {
+    for (int i = 0; i < 10; ++i) {
+      s.tell_status(state::LOADING, 101);
+      s.advance(5s);
+    }
+    CHECK(s.signals.empty());
+    s.tell_status(state::READY, 101);
+    s.advance(60s);
+    CHECK(s.signals.empty());
+  }
+}
+
+TEST_CASE("an engine without a link is unknown at once, and killed if it doesn't come back") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  (void)s.announced();
+  link::link_down down;
+  down.peer.engine = "decode/p/h0.0";
+  down.peer.generation = 101;
+  caf::anon_send(s.launcher, down);
+  s.run();
+  auto e = s.last_announced();
+  CHECK(e.state == state::UNKNOWN);
+  CHECK(e.slots == 8);
+  SECTION("gone") {
+    s.advance(6s);
+    CHECK(s.signals == std::vector<int>{SIGKILL});
+  }
+  SECTION("back") {
+    s.advance(3s);
+    s.tell_status(state::READY, 101);
+    s.advance(10s);
+    CHECK(s.signals.empty());
+  }
+  SECTION("of an older incarnation") {
+    s.child_ends(1);
+    s.advance(200ms);
+    s.signals.clear();
+    s.advance(6s);
+    CHECK(s.signals.empty());
+  }
+}
+
+TEST_CASE("stopping: SIGTERM, then SIGKILL at the deadline") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  caf::anon_send(s.launcher, stop_engine{0ms, 2s, s.asker});
+  s.run();
+  CHECK(s.signals == std::vector<int>{SIGTERM});
+  SECTION("it obeys") {
+    s.child_ends(0);
+    CHECK(s.take<engine_stopped>(s.asker).size() == 1);
+    CHECK(s.last_announced().state == state::STOPPED);
+    CHECK(s.launcher_ended());
+  }
+  SECTION("it doesn't") {
+    s.advance(2100ms);
+    CHECK(s.signals == std::vector<int>{SIGTERM, SIGKILL});
+    CHECK(s.take<engine_stopped>(s.asker).empty());
+    s.child_ends(SIGKILL, true);
+    CHECK(s.take<engine_stopped>(s.asker).size() == 1);
+  }
+  CHECK(s.starts.size() == 1);
+}
+
+TEST_CASE("draining: the engine is told, announced, and stopped as soon as it is idle") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  caf::anon_send(s.launcher, stop_engine{10s, 2s, s.asker});
+  s.run();
+  auto commands = s.take_envelopes<msg::EngineCommand>(s.worker);
+  REQUIRE(commands.size() == 1);
+  msg::view<msg::EngineCommand> command{commands[0].second};
+  CHECK(command->isDrain());
+  CHECK(command->getDrain() == 10'000);
+  CHECK(s.last_announced().state == state::DRAINING);
+  CHECK(s.signals.empty());
+  // Its own word "ready" is from before it heard.
+  s.tell_status(state::READY, 101);
+  CHECK(s.last_announced().state == state::DRAINING);
+
+  auto report = [&](bool idle) {
+    msg::draft<msg::WorkerReport> d;
+    d->setGeneration(101);
+    d->setIdle(idle);
+    s.office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", 101},
+                   std::move(d).freeze().value());
+    s.run();
+  };
+  SECTION("idle") {
+    report(false);
+    CHECK(s.signals.empty());
+    report(true);
+    CHECK(s.signals == std::vector<int>{SIGTERM});
+  }
+  SECTION("busy until the end") {
+    s.advance(10100ms);
+    CHECK(s.signals == std::vector<int>{SIGTERM});
+  }
+  SECTION("hurried") {
+    caf::anon_send(s.launcher, stop_engine{0ms, 1s, s.asker});
+    s.run();
+    CHECK(s.signals == std::vector<int>{SIGTERM});
+  }
+}
+
+TEST_CASE("an EXIT stops the engine in order, a kill at once") {
+  scene s;
+  SECTION("EXIT") {
+    caf::anon_send_exit(s.launcher, caf::exit_reason::user_shutdown);
+    s.run();
+    CHECK(s.signals == std::vector<int>{SIGTERM});
+    CHECK(s.alive);
+    s.child_ends(0);
+    CHECK(s.launcher_ended());
+  }
+  SECTION("kill") {
+    caf::anon_send_exit(s.launcher, caf::exit_reason::kill);
+    s.run();
+    CHECK(s.launcher_ended());
+    CHECK_FALSE(s.alive);
+    CHECK_FALSE(s.office->knows("launcher/p/h0.0"));
+  }
+}
