@@ -21,9 +21,7 @@ error system_error(const std::string& what) {
   return {"spawn_failed", what + ": " + std::strerror(errno)};
 }
 
-int pidfd_open(pid_t pid) {
-  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-}
+int pidfd_open(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 /// Splits a stream of bytes into lines, cuts long ones, and lets only so many through per second.
 class line_filter {
@@ -40,18 +38,17 @@ class line_filter {
   }
 
   void flush() {
-    if (line_.empty())
-      return;
+    if (line_.empty()) return;
     const auto now = std::chrono::steady_clock::now();
     if (now - second_ >= std::chrono::seconds{1}) {
       if (dropped_ > 0 && sink_)
-        sink_("(" + std::to_string(dropped_) + " lines dropped: more than " + std::to_string(child_lines_per_second_max) + " per second)");
+        sink_("(" + std::to_string(dropped_) + " lines dropped: more than " +
+              std::to_string(child_lines_per_second_max) + " per second)");
       second_ = now;
       count_ = dropped_ = 0;
     }
     if (++count_ <= child_lines_per_second_max) {
-      if (sink_)
-        sink_(std::move(line_));
+      if (sink_) sink_(std::move(line_));
     } else {
       ++dropped_;
     }
@@ -67,16 +64,15 @@ class line_filter {
 };
 
 /// Between fork and exec only async-signal-safe calls are allowed: everything is prepared before.
-[[noreturn]] void become(const char* program, char* const* argv, int output, int secret, pid_t parent) {
+[[noreturn]] void become(const char* program, char* const* argv, int output, int secret,
+                         pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent)
-    ::_exit(127);  // the parent died before prctl took effect
+  if (::getppid() != parent) ::_exit(127);  // the parent died before prctl took effect
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
   const int null = ::open("/dev/null", O_RDONLY);
-  if (null >= 0)
-    ::dup2(null, STDIN_FILENO);
+  if (null >= 0) ::dup2(null, STDIN_FILENO);
   ::fcntl(secret, F_SETFD, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -102,8 +98,7 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
   child->watcher_ = std::thread{[raw, promise, o = std::move(o)]() mutable {
     auto& started = *promise;
     int output[2], secret[2];
-    if (::pipe2(output, O_CLOEXEC) != 0)
-      return started.set_value(system_error("pipe"));
+    if (::pipe2(output, O_CLOEXEC) != 0) return started.set_value(system_error("pipe"));
     if (::pipe2(secret, O_CLOEXEC) != 0) {
       started.set_value(system_error("pipe"));
       ::close(output[0]);
@@ -111,16 +106,13 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
       return;
     }
     for (auto& a : o.arguments)
-      if (a == "{secret-fd}")
-        a = std::to_string(secret[0]);
+      if (a == "{secret-fd}") a = std::to_string(secret[0]);
     std::vector<char*> argv{o.program.data()};
-    for (auto& a : o.arguments)
-      argv.push_back(a.data());
+    for (auto& a : o.arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid == 0)
-      become(o.program.c_str(), argv.data(), output[1], secret[0], parent);
+    if (pid == 0) become(o.program.c_str(), argv.data(), output[1], secret[0], parent);
     const int fork_errno = errno;
     ::close(output[1]);
     ::close(secret[0]);
@@ -154,13 +146,11 @@ child_process::~child_process() {
     else
       watcher_.join();
   }
-  if (pidfd_ >= 0)
-    ::close(pidfd_);
+  if (pidfd_ >= 0) ::close(pidfd_);
 }
 
 void child_process::signal(int number) {
-  if (pidfd_ >= 0)
-    ::syscall(SYS_pidfd_send_signal, pidfd_, number, nullptr, 0);
+  if (pidfd_ >= 0) ::syscall(SYS_pidfd_send_signal, pidfd_, number, nullptr, 0);
 }
 
 void child_process::watch(options o) {
@@ -170,8 +160,7 @@ void child_process::watch(options o) {
   int status = 0;
   while (true) {
     pollfd fds[2] = {{pidfd_, POLLIN, 0}, {open ? output_ : -1, POLLIN, 0}};
-    if (::poll(fds, 2, -1) < 0 && errno != EINTR)
-      break;
+    if (::poll(fds, 2, -1) < 0 && errno != EINTR) break;
     if (fds[1].revents != 0) {
       const auto n = ::read(output_, buffer, sizeof buffer);
       if (n > 0)
@@ -180,8 +169,7 @@ void child_process::watch(options o) {
         open = false;
       continue;  // the last words before the end
     }
-    if (fds[0].revents != 0)
-      break;
+    if (fds[0].revents != 0) break;
   }
   lines.flush();
   ::close(output_);
@@ -189,8 +177,7 @@ void child_process::watch(options o) {
   exit_status result;
   result.signalled = WIFSIGNALED(status);
   result.code = result.signalled ? WTERMSIG(status) : WEXITSTATUS(status);
-  if (o.on_exit)
-    o.on_exit(result);
+  if (o.on_exit) o.on_exit(result);
 }
 
 }  // namespace troupe::launcher

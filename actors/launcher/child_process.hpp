@@ -21,7 +21,8 @@ struct exit_status {
 
 std::string to_string(const exit_status& s);
 
-/// Lines of a child's output that are logged per second; more are counted and dropped, so that a child in panic cannot fill a disk.
+/// Lines of a child's output that are logged per second; more are counted and dropped, so that a
+/// child in panic cannot fill a disk.
 inline constexpr std::uint32_t child_lines_per_second_max = 200;
 /// A longer line is cut.
 inline constexpr std::size_t child_line_bytes_max = 4096;
@@ -37,16 +38,18 @@ class process {
 
 /// A child process with its own watcher thread, which starts it, reads its output and reaps it.
 ///
-/// The watcher forks, since a parent-death signal is bound to the *thread* that forked: the child dies with the watcher, and the watcher lives as long as the child.
-/// Destroying this kills the child and waits for its end. Thread-safe.
+/// The watcher forks, since a parent-death signal is bound to the *thread* that forked: the child
+/// dies with the watcher, and the watcher lives as long as the child. Destroying this kills the
+/// child and waits for its end. Thread-safe.
 class child_process final : public process {
  public:
   struct options {
     std::string program;
-    std::vector<std::string> arguments;       ///< without argv[0]; "{secret-fd}" is replaced by the descriptor's number
-    std::vector<std::uint8_t> secret;         ///< readable by the child once, from an inherited pipe
-    std::function<void(std::string line)> on_line;   ///< watcher thread
-    std::function<void(exit_status)> on_exit;        ///< watcher thread, once, after the last line
+    std::vector<std::string>
+        arguments;  ///< without argv[0]; "{secret-fd}" is replaced by the descriptor's number
+    std::vector<std::uint8_t> secret;  ///< readable by the child once, from an inherited pipe
+    std::function<void(std::string line)> on_line;  ///< watcher thread
+    std::function<void(exit_status)> on_exit;       ///< watcher thread, once, after the last line
   };
 
   /// Errors: `spawn_failed` with the system's reason.

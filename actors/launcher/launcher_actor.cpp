@@ -34,9 +34,12 @@ using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
 
 msg::Role role_of(config::pool_role r) {
   switch (r) {
-    case config::pool_role::prefill: return msg::Role::PREFILL;
-    case config::pool_role::decode: return msg::Role::DECODE;
-    case config::pool_role::both: break;
+  case config::pool_role::prefill:
+    return msg::Role::PREFILL;
+  case config::pool_role::decode:
+    return msg::Role::DECODE;
+  case config::pool_role::both:
+    break;
   }
   return msg::Role::BOTH;
 }
@@ -46,22 +49,21 @@ struct launcher_state {
   launcher_options options;
   std::unique_ptr<supervision::restart_policy> policy;
   std::unique_ptr<process> child;
-  std::uint64_t generation = 0;            ///< of the running child, or of the last one
-  std::uint64_t progress = 0;              ///< signs of life while loading
+  std::uint64_t generation = 0;  ///< of the running child, or of the last one
+  std::uint64_t progress = 0;    ///< signs of life while loading
   msg::EntryState state = msg::EntryState::STARTING;
-  std::string last_failure;                ///< as the engine itself told it
-  caf::actor stopper;                      ///< who asked for the stop
+  std::string last_failure;  ///< as the engine itself told it
+  caf::actor stopper;        ///< who asked for the stop
   std::chrono::milliseconds stop_within{5'000};
   bool stopping = false;
   bool draining = false;
-  bool linked = true;                      ///< false from the loss of the running child's link on
-  directory::entry last;                   ///< as announced
+  bool linked = true;     ///< false from the loss of the running child's link on
+  directory::entry last;  ///< as announced
   static constexpr const char* name = "launcher";
 
   explicit launcher_state(caf::event_based_actor* s) : self(s) {}
   ~launcher_state() {
-    if (options.office)
-      options.office->unbind(launcher_name(options.engine), 0);
+    if (options.office) options.office->unbind(launcher_name(options.engine), 0);
   }
 
   void announce(directory::entry e) {
@@ -88,71 +90,86 @@ struct launcher_state {
   }
 
   void start() {
-    if (stopping)
-      return;
+    if (stopping) return;
     generation = options.next_generation();
     last_failure.clear();
     linked = true;
     child_process::options o;
     o.program = options.program;
-    o.arguments = {"engine",           "--config",    options.config_file,          "--name",      options.engine.name, "--generation", std::to_string(generation), "--node-port",
-                   std::to_string(options.node_port), "--secret-fd", "{secret-fd}"};
+    o.arguments = {"engine",
+                   "--config",
+                   options.config_file,
+                   "--name",
+                   options.engine.name,
+                   "--generation",
+                   std::to_string(generation),
+                   "--node-port",
+                   std::to_string(options.node_port),
+                   "--secret-fd",
+                   "{secret-fd}"};
     o.secret = options.secret;
-    o.on_line = [tag = options.engine.name](std::string line) { spdlog::info("engine={} | {}", tag, line); };
-    o.on_exit = [me = caf::actor_cast<caf::actor>(self), g = generation](exit_status s) { caf::anon_send(me, child_ended{g, s}); };
+    o.on_line = [tag = options.engine.name](std::string line) {
+      spdlog::info("engine={} | {}", tag, line);
+    };
+    o.on_exit = [me = caf::actor_cast<caf::actor>(self), g = generation](exit_status s) {
+      caf::anon_send(me, child_ended{g, s});
+    };
     auto started = options.start(std::move(o));
     if (!started) {
-      spdlog::error("event=engine_start_failed engine={} reason=\"{}\"", options.engine.name, started.error().message);
+      spdlog::error("event=engine_start_failed engine={} reason=\"{}\"", options.engine.name,
+                    started.error().message);
       last_failure = started.error().message;
       return ended(supervision::ending::failed, started.error().message);
     }
     child = *std::move(started);
-    spdlog::info("event=engine_started engine={} generation={} pid={}", options.engine.name, generation, child ? child->pid() : 0);
+    spdlog::info("event=engine_started engine={} generation={} pid={}", options.engine.name,
+                 generation, child ? child->pid() : 0);
     announce_state(msg::EntryState::STARTING, "");
     watch_loading();
   }
 
   /// Looks again after the timeout whether loading went on.
-  void watch_loading() { self->delayed_send(self, options.load_timeout, loading_atom::value, generation, progress); }
+  void watch_loading() {
+    self->delayed_send(self, options.load_timeout, loading_atom::value, generation, progress);
+  }
   void check_loading(std::uint64_t g, std::uint64_t seen) {
-    if (g != generation || state == msg::EntryState::READY || state == msg::EntryState::DRAINING || !child)
+    if (g != generation || state == msg::EntryState::READY || state == msg::EntryState::DRAINING ||
+        !child)
       return;
-    if (progress != seen)
-      return watch_loading();
-    last_failure = "no progress of loading for " + std::to_string(options.load_timeout.count()) + " ms";
-    spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name, last_failure);
+    if (progress != seen) return watch_loading();
+    last_failure = "no progress of loading for " + std::to_string(options.load_timeout.count()) +
+                   " ms";
+    spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name,
+                  last_failure);
     child->signal(SIGKILL);
   }
 
   void status(const link::origin& from, const msg::envelope<msg::EngineStatus>& e) {
-    if (from.from.generation != generation)
-      return;
+    if (from.from.generation != generation) return;
     msg::view<msg::EngineStatus> s{e};
     ++progress;
     auto entry = directory::read(s->getEntry());
     if (s->hasFailure() && s->getFailure().getMessage().size() > 0)
       last_failure = s->getFailure().getMessage().cStr();
-    if (draining)
-      entry.state = msg::EntryState::DRAINING;
+    if (draining) entry.state = msg::EntryState::DRAINING;
     const bool news = state != entry.state;
     state = entry.state;
     linked = true;
     if (news && state == msg::EntryState::READY)
-      spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}", options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
+      spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}",
+                   options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
     if (news && state == msg::EntryState::FAILED)
-      spdlog::error("event=engine_failed engine={} reason=\"{}\"", options.engine.name, last_failure);
-    if (state == msg::EntryState::FAILED)
-      entry.detail = last_failure;
+      spdlog::error("event=engine_failed engine={} reason=\"{}\"", options.engine.name,
+                    last_failure);
+    if (state == msg::EntryState::FAILED) entry.detail = last_failure;
     announce(std::move(entry));
   }
 
   void child_gone(const child_ended& x) {
-    if (x.generation != generation)
-      return;
+    if (x.generation != generation) return;
     child.reset();
     auto how = supervision::ending::failed;
-    if (!x.status.signalled && is_fatal_exit(x.status.code))
-      how = supervision::ending::fatal;
+    if (!x.status.signalled && is_fatal_exit(x.status.code)) how = supervision::ending::fatal;
     ended(how, last_failure.empty() ? to_string(x.status) : last_failure);
   }
 
@@ -161,22 +178,25 @@ struct launcher_state {
       announce_state(msg::EntryState::STOPPED, "stopped");
       return finish();
     }
-    spdlog::warn("event=engine_ended engine={} generation={} reason=\"{}\"", options.engine.name, generation, reason);
-    const auto d = policy->decide(0, how, std::chrono::steady_clock::time_point{self->clock().now().time_since_epoch()});
+    spdlog::warn("event=engine_ended engine={} generation={} reason=\"{}\"", options.engine.name,
+                 generation, reason);
+    const auto d = policy->decide(
+        0, how, std::chrono::steady_clock::time_point{self->clock().now().time_since_epoch()});
     if (d.what == supervision::decision::kind::restart) {
       announce_state(msg::EntryState::STARTING, "restarting: " + reason);
       self->delayed_send(self, d.delay, start_atom::value);
       return;
     }
     announce_state(msg::EntryState::FAILED, reason);
-    spdlog::error("event=engine_given_up engine={} reason=\"{}\" hint=\"{}\"", options.engine.name, reason,
-                  how == supervision::ending::fatal ? "starting again cannot help; mend the cause and restart the node"
-                                                    : "it ended too often within health.restart_period");
+    spdlog::error("event=engine_given_up engine={} reason=\"{}\" hint=\"{}\"", options.engine.name,
+                  reason,
+                  how == supervision::ending::fatal
+                      ? "starting again cannot help; mend the cause and restart the node"
+                      : "it ended too often within health.restart_period");
   }
 
   void stop(const stop_engine& x) {
-    if (stopping && !draining)
-      return;
+    if (stopping && !draining) return;
     stopping = true;
     stopper = x.reply_to;
     if (!child) {
@@ -184,62 +204,58 @@ struct launcher_state {
       return finish();
     }
     stop_within = x.within;
-    if (x.drain.count() <= 0 || state != msg::EntryState::READY)
-      return terminate();
+    if (x.drain.count() <= 0 || state != msg::EntryState::READY) return terminate();
     draining = true;
     announce_last(msg::EntryState::DRAINING);
     msg::draft<msg::EngineCommand> d;
     d->setDrain(static_cast<std::uint32_t>(x.drain.count()));
-    options.office->send({options.engine.name, generation}, {launcher_name(options.engine), 0}, std::move(d).freeze().value());
+    options.office->send({options.engine.name, generation}, {launcher_name(options.engine), 0},
+                         std::move(d).freeze().value());
     self->delayed_send(self, x.drain, drained_atom::value);
   }
 
   /// A draining engine that holds nothing any more need not wait for the end of the drain.
   void report(const msg::envelope<msg::WorkerReport>& e) {
     msg::view<msg::WorkerReport> r{e};
-    if (draining && r->getGeneration() == generation && r->getIdle())
-      terminate();
+    if (draining && r->getGeneration() == generation && r->getIdle()) terminate();
   }
 
   void terminate() {
     draining = false;
-    if (!child)
-      return;
+    if (!child) return;
     // SIGTERM also reaches an engine that has no link yet.
     child->signal(SIGTERM);
     self->delayed_send(self, stop_within, kill_atom::value);
   }
 
   void link_lost(const link::link_down& x) {
-    if (x.peer.generation != generation || !child || stopping)
-      return;
+    if (x.peer.generation != generation || !child || stopping) return;
     spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
     linked = false;
     announce_last(msg::EntryState::UNKNOWN);
     self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation);
   }
   void link_back(const link::link_up& x) {
-    if (x.peer.generation == generation)
-      linked = true;
+    if (x.peer.generation == generation) linked = true;
   }
   void check_link(std::uint64_t g) {
-    if (g != generation || linked || !child)
-      return;
-    last_failure = "no link to its node for " + std::to_string(options.unlinked_max.count()) + " ms";
-    spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name, last_failure);
+    if (g != generation || linked || !child) return;
+    last_failure = "no link to its node for " + std::to_string(options.unlinked_max.count()) +
+                   " ms";
+    spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name,
+                  last_failure);
     child->signal(SIGKILL);
   }
 
   void kill() {
-    if (!child)
-      return;
-    spdlog::warn("event=engine_killed engine={} reason=\"it did not stop in time\"", options.engine.name);
+    if (!child) return;
+    spdlog::warn("event=engine_killed engine={} reason=\"it did not stop in time\"",
+                 options.engine.name);
     child->signal(SIGKILL);
   }
 
   void finish() {
-    if (stopper)
-      self->send(stopper, engine_stopped{options.engine.name});
+    if (stopper) self->send(stopper, engine_stopped{options.engine.name});
     self->quit();
   }
 };
@@ -247,24 +263,31 @@ struct launcher_state {
 caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_options options) {
   auto& s = self->state;
   s.options = std::move(options);
-  s.policy = std::make_unique<supervision::restart_policy>(supervision::strategy::one_for_one, s.options.restarts, std::vector{supervision::restart_kind::permanent},
-                                                           s.options.seed);
+  s.policy = std::make_unique<supervision::restart_policy>(
+      supervision::strategy::one_for_one, s.options.restarts,
+      std::vector{supervision::restart_kind::permanent}, s.options.seed);
   s.options.office->bind(launcher_name(s.options.engine), 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);  // an engine's reports: the watchdog's business
   self->set_exit_handler([self](caf::exit_msg& e) {
-    if (e.reason == caf::exit_reason::user_shutdown)
-      return self->state.stop(stop_engine{});
+    if (e.reason == caf::exit_reason::user_shutdown) return self->state.stop(stop_engine{});
     self->quit(e.reason);
   });
-  self->send(s.options.directory, directory::watch_engine{s.options.engine.name, caf::actor_cast<caf::actor>(self)});
+  self->send(s.options.directory,
+             directory::watch_engine{s.options.engine.name, caf::actor_cast<caf::actor>(self)});
   self->send(self, start_atom::value);
   return {
       [self](start_atom) { self->state.start(); },
       [self](const child_ended& x) { self->state.child_gone(x); },
-      [self](const link::origin& from, const msg::envelope<msg::EngineStatus>& e) { self->state.status(from, e); },
-      [self](loading_atom, std::uint64_t generation, std::uint64_t seen) { self->state.check_loading(generation, seen); },
-      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) { self->state.report(e); },
+      [self](const link::origin& from, const msg::envelope<msg::EngineStatus>& e) {
+        self->state.status(from, e);
+      },
+      [self](loading_atom, std::uint64_t generation, std::uint64_t seen) {
+        self->state.check_loading(generation, seen);
+      },
+      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
+        self->state.report(e);
+      },
       [self](const link::link_up& x) { self->state.link_back(x); },
       [self](const link::link_down& x) { self->state.link_lost(x); },
       [self](unlinked_atom, std::uint64_t generation) { self->state.check_link(generation); },

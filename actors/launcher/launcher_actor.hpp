@@ -25,16 +25,18 @@ struct launcher_options {
   config::engine_instance engine;
   config::pool_role role = config::pool_role::both;
   std::string model;
-  std::string program;                       ///< of the engine: this executable
+  std::string program;  ///< of the engine: this executable
   std::string config_file;
-  std::uint16_t node_port = 0;               ///< of the link listener for engines, on loopback
+  std::uint16_t node_port = 0;  ///< of the link listener for engines, on loopback
   std::vector<std::uint8_t> secret;
-  /// Of each start of the engine: larger than any before, also across restarts of the launcher and of the node.
+  /// Of each start of the engine: larger than any before, also across restarts of the launcher and
+  /// of the node.
   std::function<std::uint64_t()> next_generation;
-  std::uint64_t seed = 1;                    ///< of the back-off's jitter
+  std::uint64_t seed = 1;  ///< of the back-off's jitter
   supervision::restart_limits restarts;
   std::chrono::milliseconds load_timeout{300'000};  ///< without progress of loading
-  /// An engine whose link is lost but whose process lives may come back for so long; then it is killed.
+  /// An engine whose link is lost but whose process lives may come back for so long; then it is
+  /// killed.
   std::chrono::milliseconds unlinked_max{10'000};
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
@@ -43,8 +45,9 @@ struct launcher_options {
 
 // -- messages inside the process -----------------------------------------------
 
-/// To a launcher: let the engine finish its jobs for `drain` (0: don't wait), then stop it; kill it when that takes longer than `within`. It tells `reply_to` by
-/// `engine_stopped` and ends. An EXIT with `user_shutdown` means the same, without draining.
+/// To a launcher: let the engine finish its jobs for `drain` (0: don't wait), then stop it; kill it
+/// when that takes longer than `within`. It tells `reply_to` by `engine_stopped` and ends. An EXIT
+/// with `user_shutdown` means the same, without draining.
 struct stop_engine {
   std::chrono::milliseconds drain{0};
   std::chrono::milliseconds within{5'000};
@@ -57,7 +60,8 @@ struct engine_stopped {
 /// `launcher/<pool>/<host>.<index>`.
 std::string launcher_name(const config::engine_instance& engine);
 
-/// Owns one engine process: starts it, follows its state, restarts it with back-off when it ends, and says at once when it is gone. An engine that cannot work (fatal exit code) or that ends too
+/// Owns one engine process: starts it, follows its state, restarts it with back-off when it ends,
+/// and says at once when it is gone. An engine that cannot work (fatal exit code) or that ends too
 /// often is marked failed, with the reason, and not started again.
 caf::actor spawn_launcher(caf::actor_system& system, launcher_options options);
 

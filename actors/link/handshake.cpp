@@ -60,16 +60,15 @@ bool is_loopback(std::string_view address) {
   return !ignored && parsed.is_loopback();
 }
 
-std::vector<std::string> config_skew(const std::map<std::string, std::uint64_t>& ours, const std::map<std::string, std::uint64_t>& theirs) {
+std::vector<std::string> config_skew(const std::map<std::string, std::uint64_t>& ours,
+                                     const std::map<std::string, std::uint64_t>& theirs) {
   std::vector<std::string> keys;
   for (const auto& [key, digest] : ours) {
     auto i = theirs.find(key);
-    if (i == theirs.end() || i->second != digest)
-      keys.push_back(key);
+    if (i == theirs.end() || i->second != digest) keys.push_back(key);
   }
   for (const auto& [key, digest] : theirs)
-    if (!ours.contains(key))
-      keys.push_back(key);
+    if (!ours.contains(key)) keys.push_back(key);
   std::sort(keys.begin(), keys.end());
   return keys;
 }
@@ -79,14 +78,18 @@ namespace {
 expected<void> check_engine(const identity& self, msg::Hello::Reader hello) {
   auto secret = hello.getSecret();
   // Sizes are no secret; contents are compared in constant time.
-  if (self.secret.empty() || secret.size() != self.secret.size() || CRYPTO_memcmp(secret.begin(), self.secret.data(), secret.size()) != 0)
-    return error{"bad_secret", "an engine that claims to be '" + std::string{hello.getEngine().cStr()} + "' does not know this start's secret: it is no child of this node"};
+  if (self.secret.empty() || secret.size() != self.secret.size() ||
+      CRYPTO_memcmp(secret.begin(), self.secret.data(), secret.size()) != 0)
+    return error{"bad_secret",
+                 "an engine that claims to be '" + std::string{hello.getEngine().cStr()} +
+                     "' does not know this start's secret: it is no child of this node"};
   return ok;
 }
 
 }  // namespace
 
-expected<peer_info> judge(const identity& self, msg::Hello::Reader hello, const std::vector<std::string>& known_hosts) {
+expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
+                          const std::vector<std::string>& known_hosts) {
   peer_info peer;
   peer.kind = hello.getKind();
   peer.host = hello.getHost().cStr();
@@ -94,32 +97,41 @@ expected<peer_info> judge(const identity& self, msg::Hello::Reader hello, const 
   peer.generation = hello.getGeneration();
   auto id = hello.getProcessId();
   if (id.size() != peer.process.size())
-    return error{"malformed_hello", "a peer sent a process id of " + std::to_string(id.size()) + " bytes"};
+    return error{"malformed_hello",
+                 "a peer sent a process id of " + std::to_string(id.size()) + " bytes"};
   std::copy(id.begin(), id.end(), peer.process.begin());
   if (peer.process == self.process)
-    return error{"self_connection", "host '" + peer.host + "' connected to itself: two hosts of the cluster file have the same address and port"};
+    return error{
+        "self_connection",
+        "host '" + peer.host +
+            "' connected to itself: two hosts of the cluster file have the same address and port"};
   if (std::string cluster = hello.getClusterId(); cluster != self.cluster_id)
-    return error{"other_cluster", "host '" + peer.host + "' belongs to cluster '" + cluster + "', this is cluster '" + self.cluster_id + "'"};
+    return error{"other_cluster", "host '" + peer.host + "' belongs to cluster '" + cluster +
+                                      "', this is cluster '" + self.cluster_id + "'"};
   const auto common_max = std::min(protocol_version, hello.getProtocolMax());
   const auto common_min = std::max(protocol_version_min, hello.getProtocolMin());
   if (common_min > common_max)
-    return error{"protocol_mismatch", "host '" + peer.host + "' (" + std::string{hello.getBuild().cStr()} + ") speaks protocol " + std::to_string(hello.getProtocolMin()) + " to " +
-                                          std::to_string(hello.getProtocolMax()) + ", this node " + std::to_string(protocol_version_min) + " to " + std::to_string(protocol_version)};
+    return error{"protocol_mismatch",
+                 "host '" + peer.host + "' (" + std::string{hello.getBuild().cStr()} +
+                     ") speaks protocol " + std::to_string(hello.getProtocolMin()) + " to " +
+                     std::to_string(hello.getProtocolMax()) + ", this node " +
+                     std::to_string(protocol_version_min) + " to " +
+                     std::to_string(protocol_version)};
   peer.protocol = common_max;
   if (peer.kind == msg::ProcessKind::ENGINE) {
-    if (auto trusted = check_engine(self, hello); !trusted)
-      return std::move(trusted).error();
+    if (auto trusted = check_engine(self, hello); !trusted) return std::move(trusted).error();
   } else if (peer.kind == msg::ProcessKind::NODE) {
     if (std::find(known_hosts.begin(), known_hosts.end(), peer.host) == known_hosts.end())
-      return error{"unknown_host", "a node calls itself host '" + peer.host + "', which this node's cluster file does not have"};
+      return error{"unknown_host", "a node calls itself host '" + peer.host +
+                                       "', which this node's cluster file does not have"};
     if (peer.host == self.host && self.kind == msg::ProcessKind::NODE)
-      return error{"duplicate_host", "another node calls itself host '" + peer.host + "', too: each host of the cluster file is one node"};
+      return error{"duplicate_host", "another node calls itself host '" + peer.host +
+                                         "', too: each host of the cluster file is one node"};
   } else {
     return error{"malformed_hello", "a peer does not say what kind of process it is"};
   }
   std::map<std::string, std::uint64_t> theirs;
-  for (auto s : hello.getConfigSections())
-    theirs[s.getKey()] = s.getDigest();
+  for (auto s : hello.getConfigSections()) theirs[s.getKey()] = s.getDigest();
   peer.skew = config_skew(self.config_sections, theirs);
   return peer;
 }

@@ -28,12 +28,13 @@ struct identity {
   process_id process{};
   msg::ProcessKind kind = msg::ProcessKind::NODE;
   std::string host;
-  std::string engine;                ///< an engine's name
-  std::uint64_t generation = 0;      ///< an engine's
+  std::string engine;            ///< an engine's name
+  std::uint64_t generation = 0;  ///< an engine's
   std::uint64_t config_generation = 1;
   std::string config_digest;
   std::map<std::string, std::uint64_t> config_sections;
-  std::vector<std::uint8_t> secret;  ///< of this start of the node; proves that an engine is its child
+  std::vector<std::uint8_t>
+      secret;  ///< of this start of the node; proves that an engine is its child
 };
 
 msg::envelope<msg::Hello> make_hello(const identity& self);
@@ -46,19 +47,23 @@ struct peer_info {
   std::uint64_t generation = 0;
   process_id process{};
   std::uint16_t protocol = 0;
-  std::vector<std::string> skew;     ///< keys of the cluster file that differ; not a reason to refuse
+  std::vector<std::string> skew;  ///< keys of the cluster file that differ; not a reason to refuse
 };
 
 /// Decides about a peer's Hello. Pure.
 ///
-/// Errors, each with a message that names the difference: `other_cluster`, `protocol_mismatch`, `self_connection`, `bad_secret`, `untrusted_peer`, `unknown_host`, `malformed_hello`.
-/// `known_hosts`: hosts of our cluster file. `peer_address`: for trust: plain links are for loopback, unless `insecure_links`.
-expected<peer_info> judge(const identity& self, msg::Hello::Reader hello, const std::vector<std::string>& known_hosts);
+/// Errors, each with a message that names the difference: `other_cluster`, `protocol_mismatch`,
+/// `self_connection`, `bad_secret`, `untrusted_peer`, `unknown_host`, `malformed_hello`.
+/// `known_hosts`: hosts of our cluster file. `peer_address`: for trust: plain links are for
+/// loopback, unless `insecure_links`.
+expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
+                          const std::vector<std::string>& known_hosts);
 
 /// Whether a plain (not encrypted) link to this address is allowed without `insecure_links`.
 bool is_loopback(std::string_view address);
 
 /// `cluster_id` → "[cluster] id differs: ours x, theirs y" style list of keys that differ.
-std::vector<std::string> config_skew(const std::map<std::string, std::uint64_t>& ours, const std::map<std::string, std::uint64_t>& theirs);
+std::vector<std::string> config_skew(const std::map<std::string, std::uint64_t>& ours,
+                                     const std::map<std::string, std::uint64_t>& theirs);
 
 }  // namespace troupe::link

@@ -21,14 +21,15 @@ using close_atom = caf::atom_constant<caf::atom("lclose")>;
 
 // -- one end of a link ---------------------------------------------------------
 
-/// Forwards parcels both ways; lives from the peer's Welcome (or ours) until either side is gone. Its parent learns of the end by `link_down` to the owner.
+/// Forwards parcels both ways; lives from the peer's Welcome (or ours) until either side is gone.
+/// Its parent learns of the end by `link_down` to the owner.
 struct link_state {
   caf::event_based_actor* self;
   std::shared_ptr<const link_context> context;
   caf::actor peer;
   peer_info info;
-  std::uint64_t sent = 0;       ///< our last ping
-  std::uint64_t seen = 0;       ///< the peer's last ping
+  std::uint64_t sent = 0;  ///< our last ping
+  std::uint64_t seen = 0;  ///< the peer's last ping
   caf::actor_clock::time_point last_echo;
   bool announced = false;
   static constexpr const char* name = "link";
@@ -45,14 +46,26 @@ struct link_state {
     tick();
   }
 
+  template <class T>
+  void put(T&& what) {
+    if (context->through)
+      context->through->send(caf::actor_cast<caf::actor>(self), peer,
+                             caf::make_message(std::forward<T>(what)));
+    else
+      self->send(peer, std::forward<T>(what));
+  }
+
   void tick() {
     const auto silent = self->clock().now() - last_echo;
     if (silent > context->timing.silence_max)
-      return end("no echo for " + std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(silent).count()) + " ms");
+      return end(
+          "no echo for " +
+          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(silent).count()) +
+          " ms");
     msg::draft<msg::Ping> d;
     d->setSequence(++sent);
     d->setSeen(seen);
-    self->send(peer, std::move(d).freeze().value());
+    put(std::move(d).freeze().value());
     self->delayed_send(self, context->timing.ping, tick_atom::value);
   }
 
@@ -60,15 +73,14 @@ struct link_state {
     msg::view<msg::Ping> ping{e};
     seen = ping->getSequence();
     // Only an echo proves that our own direction works, too. One ping may be on its way.
-    if (ping->getSeen() + 2 >= sent)
-      last_echo = self->clock().now();
+    if (ping->getSeen() + 2 >= sent) last_echo = self->clock().now();
   }
 
   void carry(msg::parcel& p) {
     if (self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(peer))
       context->office->deliver(std::move(p));
     else
-      self->send(peer, std::move(p));
+      put(std::move(p));
   }
 
   void end(const std::string& reason) {
@@ -96,19 +108,24 @@ caf::behavior link_behavior(caf::stateful_actor<link_state>* self) {
   return {
       [self](msg::parcel& p) { self->state.carry(p); },
       [self](const msg::envelope<msg::Ping>& e) { self->state.pong(e); },
-      [self](const msg::envelope<msg::Goodbye>& e) { self->state.end("the peer said goodbye: " + std::string{msg::view<msg::Goodbye>{e}->getReason().cStr()}); },
+      [self](const msg::envelope<msg::Goodbye>& e) {
+        self->state.end("the peer said goodbye: " +
+                        std::string{msg::view<msg::Goodbye>{e} -> getReason().cStr()});
+      },
       [self](tick_atom) { self->state.tick(); },
       [self](close_atom, const std::string& reason) {
         msg::draft<msg::Goodbye> d;
         d->setReason(reason);
-        self->send(self->state.peer, std::move(d).freeze().value());
+        self->state.put(std::move(d).freeze().value());
         self->state.end(reason);
       },
   };
 }
 
 /// The accepting end: the peer has been judged; greet it.
-caf::behavior accepted_link(caf::stateful_actor<link_state>* self, std::shared_ptr<const link_context> context, const caf::actor& peer, const peer_info& info) {
+caf::behavior accepted_link(caf::stateful_actor<link_state>* self,
+                            std::shared_ptr<const link_context> context, const caf::actor& peer,
+                            const peer_info& info) {
   self->state.context = std::move(context);
   auto behavior = link_behavior(self);
   msg::draft<msg::Welcome> d;
@@ -120,12 +137,17 @@ caf::behavior accepted_link(caf::stateful_actor<link_state>* self, std::shared_p
   return behavior;
 }
 
-/// The connecting end: says Hello to the listener and waits for a link of the other side. Quits with an error when refused.
-caf::behavior connecting_link(caf::stateful_actor<link_state>* self, std::shared_ptr<const link_context> context, const caf::actor& listener, const caf::actor& connector) {
+/// The connecting end: says Hello to the listener and waits for a link of the other side. Quits
+/// with an error when refused.
+caf::behavior connecting_link(caf::stateful_actor<link_state>* self,
+                              std::shared_ptr<const link_context> context,
+                              const caf::actor& listener, const caf::actor& connector) {
   self->state.context = context;
   handle_strays(self);
   self->monitor(listener);
-  self->set_down_handler([self](caf::down_msg& down) { self->quit(down.reason ? down.reason : caf::make_error(caf::exit_reason::unknown)); });
+  self->set_down_handler([self](caf::down_msg& down) {
+    self->quit(down.reason ? down.reason : caf::make_error(caf::exit_reason::unknown));
+  });
   self->send(listener, make_hello(context->self));
   return {
       [self](const msg::envelope<msg::Welcome>& e) {
@@ -137,8 +159,7 @@ caf::behavior connecting_link(caf::stateful_actor<link_state>* self, std::shared
         info.host = hello.getHost().cStr();
         info.protocol = welcome->getProtocol();
         auto id = hello.getProcessId();
-        if (id.size() == info.process.size())
-          std::copy(id.begin(), id.end(), info.process.begin());
+        if (id.size() == info.process.size()) std::copy(id.begin(), id.end(), info.process.begin());
         // An engine trusts the node that started it; a node judges in both directions.
         if (s.context->self.kind == msg::ProcessKind::NODE) {
           auto judged = judge(s.context->self, hello, s.context->known_hosts);
@@ -153,23 +174,25 @@ caf::behavior connecting_link(caf::stateful_actor<link_state>* self, std::shared
       },
       [self, connector](const msg::envelope<msg::Refused>& e) {
         msg::view<msg::Refused> refused{e};
-        error why{refused->getFailure().getCode().cStr(), refused->getFailure().getMessage().cStr()};
+        error why{refused->getFailure().getCode().cStr(),
+                  refused->getFailure().getMessage().cStr()};
         self->send(connector, link_refused{"", why, true});
         self->quit();
       },
-      caf::after(context->timing.handshake) >> [self] { self->quit(caf::make_error(caf::sec::request_timeout)); },
+      caf::after(context->timing.handshake) >>
+          [self] { self->quit(caf::make_error(caf::sec::request_timeout)); },
   };
 }
 
 // -- listening -------------------------------------------------------------------
 
-caf::behavior listener_behavior(caf::event_based_actor* self, std::shared_ptr<const link_context> context) {
+caf::behavior listener_behavior(caf::event_based_actor* self,
+                                std::shared_ptr<const link_context> context) {
   handle_strays(self);
   return {
       [self, context](const msg::envelope<msg::Hello>& e) {
         auto peer = caf::actor_cast<caf::actor>(self->current_sender());
-        if (!peer)
-          return;
+        if (!peer) return;
         expected<peer_info> judged = error{"malformed_hello", "a peer's Hello cannot be read"};
         try {
           msg::view<msg::Hello> hello{e};
@@ -202,52 +225,54 @@ struct connector_state {
   caf::actor link;
   bool had_complained = false;
   bool was_refused = false;
-  std::uint64_t attempt = 0;    ///< the latest that was arranged; older ones are void
+  std::uint64_t attempt = 0;  ///< the latest that was arranged; older ones are void
   static constexpr const char* name = "connector";
 
   explicit connector_state(caf::event_based_actor* s) : self(s) {}
   ~connector_state() {
-    if (link)
-      close_link(link, "this process is stopping");
+    if (link) close_link(link, "this process is stopping");
   }
 
   void connect() {
     auto mm = self->system().middleman().actor_handle();
     self->request(mm, context->timing.handshake, caf::connect_atom::value, address, port)
         .then(
-            [this](const caf::node_id&, caf::strong_actor_ptr& listener, const std::set<std::string>&) {
-              if (!listener)
-                return again("nobody listens for links there");
-              link = self->spawn<caf::monitored>(connecting_link, context, caf::actor_cast<caf::actor>(listener), caf::actor_cast<caf::actor>(self));
+            [this](const caf::node_id&, caf::strong_actor_ptr& listener,
+                   const std::set<std::string>&) {
+              if (!listener) return again("nobody listens for links there");
+              link = self->spawn<caf::monitored>(connecting_link, context,
+                                                 caf::actor_cast<caf::actor>(listener),
+                                                 caf::actor_cast<caf::actor>(self));
             },
             [this](caf::error& e) { again(self->system().render(e)); });
   }
 
   void refused(const link_refused& why) {
     self->send(context->owner, why);
-    // An engine's start is over then. A node asks again: the peer may be restarted with another cluster file.
-    if (context->self.kind != msg::ProcessKind::NODE)
-      return self->quit();
+    // An engine's start is over then. A node asks again: the peer may be restarted with another
+    // cluster file.
+    if (context->self.kind != msg::ProcessKind::NODE) return self->quit();
     was_refused = true;
-    // The DOWN of the refused attempt may have overtaken this message: then the attempt that it arranged comes too early.
-    if (!link)
-      again(why.why.message);
+    // The DOWN of the refused attempt may have overtaken this message: then the attempt that it
+    // arranged comes too early.
+    if (!link) again(why.why.message);
   }
 
   void again(const std::string& why) {
     pause = std::clamp(pause * 2, context->timing.reconnect_min, context->timing.reconnect_max);
     if (!had_complained) {
       had_complained = true;
-      spdlog::info("event=link_waiting peer={} address={}:{} reason=\"{}\"", peer_name, address, port, why);
+      spdlog::info("event=link_waiting peer={} address={}:{} reason=\"{}\"", peer_name, address,
+                   port, why);
     }
-    if (std::exchange(was_refused, false))
-      pause = context->timing.refused_retry;
+    if (std::exchange(was_refused, false)) pause = context->timing.refused_retry;
     self->delayed_send(self, pause, connect_now_atom::value, ++attempt);
   }
 };
 
-caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self, std::shared_ptr<const link_context> context, std::string peer_name, std::string address,
-                                 std::uint16_t port) {
+caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self,
+                                 std::shared_ptr<const link_context> context, std::string peer_name,
+                                 std::string address, std::uint16_t port) {
   auto& s = self->state;
   s.context = std::move(context);
   s.peer_name = std::move(peer_name);
@@ -255,8 +280,7 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self, std
   s.port = port;
   handle_strays(self);
   self->set_down_handler([self](caf::down_msg& down) {
-    if (down.source != self->state.link.address())
-      return;
+    if (down.source != self->state.link.address()) return;
     self->state.link = nullptr;
     self->state.pause = std::chrono::milliseconds{0};
     self->state.again(down.reason ? self->system().render(down.reason) : "the link ended");
@@ -264,8 +288,7 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self, std
   self->send(self, connect_now_atom::value, s.attempt);
   return {
       [self](connect_now_atom, std::uint64_t attempt) {
-        if (attempt == self->state.attempt)
-          self->state.connect();
+        if (attempt == self->state.attempt) self->state.connect();
       },
       [self](link_refused& refused) {
         refused.peer = self->state.peer_name;
@@ -276,18 +299,32 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self, std
 
 }  // namespace
 
-expected<std::uint16_t> listen(caf::actor_system& system, std::shared_ptr<const link_context> context, const std::string& address, std::uint16_t port, caf::actor& listener) {
-  listener = system.spawn(listener_behavior, std::move(context));
-  auto bound = system.middleman().publish(listener, port, address.c_str(), true);
-  if (bound)
-    return *bound;
-  caf::anon_send_exit(listener, caf::exit_reason::user_shutdown);
-  listener = nullptr;
-  return error{"port_in_use", "cannot listen for links on " + address + ":" + std::to_string(port) + ": " + system.render(bound.error())};
+caf::actor spawn_listener(caf::actor_system& system, std::shared_ptr<const link_context> context) {
+  return system.spawn(listener_behavior, std::move(context));
 }
 
-caf::actor spawn_connector(caf::actor_system& system, std::shared_ptr<const link_context> context, std::string peer_name, std::string address, std::uint16_t port) {
-  return system.spawn(connector_behavior, std::move(context), std::move(peer_name), std::move(address), port);
+caf::actor spawn_link(caf::actor_system& system, std::shared_ptr<const link_context> context,
+                      const caf::actor& listener, const caf::actor& connector) {
+  return system.spawn(connecting_link, std::move(context), listener, connector);
+}
+
+expected<std::uint16_t> listen(caf::actor_system& system,
+                               std::shared_ptr<const link_context> context,
+                               const std::string& address, std::uint16_t port,
+                               caf::actor& listener) {
+  listener = spawn_listener(system, std::move(context));
+  auto bound = system.middleman().publish(listener, port, address.c_str(), true);
+  if (bound) return *bound;
+  caf::anon_send_exit(listener, caf::exit_reason::user_shutdown);
+  listener = nullptr;
+  return error{"port_in_use", "cannot listen for links on " + address + ":" + std::to_string(port) +
+                                  ": " + system.render(bound.error())};
+}
+
+caf::actor spawn_connector(caf::actor_system& system, std::shared_ptr<const link_context> context,
+                           std::string peer_name, std::string address, std::uint16_t port) {
+  return system.spawn(connector_behavior, std::move(context), std::move(peer_name),
+                      std::move(address), port);
 }
 
 void close_link(const caf::actor& link, const std::string& reason) {

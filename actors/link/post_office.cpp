@@ -41,23 +41,22 @@ void post_office::unbind(const std::string& name, std::uint64_t generation) {
 void post_office::set_route(const std::string& name, std::uint64_t generation, caf::actor link) {
   std::unique_lock lock{mutex_};
   auto& b = bindings_[name];
-  if (b.target && !b.is_link)
-    return;  // a name of this process is never routed away
+  if (b.target && !b.is_link) return;  // a name of this process is never routed away
   b = binding{generation, std::move(link), true};
 }
 
 void post_office::drop_route(const std::string& name) {
   std::unique_lock lock{mutex_};
   auto i = bindings_.find(name);
-  if (i != bindings_.end() && i->second.is_link)
-    bindings_.erase(i);
+  if (i != bindings_.end() && i->second.is_link) bindings_.erase(i);
 }
 
 void post_office::drop_link(const caf::actor& link) {
   std::unique_lock lock{mutex_};
-  std::erase_if(bindings_, [&](const auto& entry) { return entry.second.is_link && entry.second.target == link; });
-  if (default_route_ == link)
-    default_route_ = nullptr;
+  std::erase_if(bindings_, [&](const auto& entry) {
+    return entry.second.is_link && entry.second.target == link;
+  });
+  if (default_route_ == link) default_route_ = nullptr;
 }
 
 void post_office::set_default_route(caf::actor link) {
@@ -107,7 +106,8 @@ bool post_office::knows(const std::string& name) const {
 }
 
 post_counters post_office::counters() const {
-  return {counters_.delivered, counters_.forwarded, counters_.unknown_name, counters_.stale_generation, counters_.unknown_schema, counters_.no_route};
+  return {counters_.delivered,        counters_.forwarded,      counters_.unknown_name,
+          counters_.stale_generation, counters_.unknown_schema, counters_.no_route};
 }
 
 }  // namespace troupe::link

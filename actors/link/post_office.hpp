@@ -14,7 +14,8 @@
 
 namespace troupe::link {
 
-/// Where a message that an actor gets came from. Travels beside every delivered envelope, so that a handler can check generations and answer by name.
+/// Where a message that an actor gets came from. Travels beside every delivered envelope, so that a
+/// handler can check generations and answer by name.
 struct origin {
   msg::address from;
   msg::address to;
@@ -30,19 +31,23 @@ struct post_counters {
   std::uint64_t no_route = 0;
 };
 
-/// Delivers messages by directory name: to an actor of this process, or into the link that leads to its process.
+/// Delivers messages by directory name: to an actor of this process, or into the link that leads to
+/// its process.
 ///
-/// Shared by all actors of one process; thread-safe. A name is bound by whoever supervises the actor; routes (name → link) follow the directory. An unbound name's
-/// messages are dropped and counted: senders hold deadlines and leases, so a loss is found by them, never by a queue here.
+/// Shared by all actors of one process; thread-safe. A name is bound by whoever supervises the
+/// actor; routes (name → link) follow the directory. An unbound name's messages are dropped and
+/// counted: senders hold deadlines and leases, so a loss is found by them, never by a queue here.
 ///
-/// A local actor gets `(origin, msg::envelope<Schema>)`: two elements, dispatched on the schema. A link gets `msg::parcel`.
+/// A local actor gets `(origin, msg::envelope<Schema>)`: two elements, dispatched on the schema. A
+/// link gets `msg::parcel`.
 class post_office {
  public:
   /// `generation` 0 never matches a stale check.
   void bind(const std::string& name, std::uint64_t generation, caf::actor target);
   void unbind(const std::string& name, std::uint64_t generation);
 
-  /// Messages for `name` go into `link`. An engine process sends everything that it does not know to its node: `set_default_route`.
+  /// Messages for `name` go into `link`. An engine process sends everything that it does not know
+  /// to its node: `set_default_route`.
   void set_route(const std::string& name, std::uint64_t generation, caf::actor link);
   void drop_route(const std::string& name);
   /// All routes into this link end (it is down).
@@ -69,7 +74,8 @@ class post_office {
   std::unordered_map<std::string, binding> bindings_;
   caf::actor default_route_;
   struct atomic_counters {
-    std::atomic<std::uint64_t> delivered{0}, forwarded{0}, unknown_name{0}, stale_generation{0}, unknown_schema{0}, no_route{0};
+    std::atomic<std::uint64_t> delivered{0}, forwarded{0}, unknown_name{0}, stale_generation{0},
+        unknown_schema{0}, no_route{0};
   };
   mutable atomic_counters counters_;
 };
@@ -82,5 +88,5 @@ typename Inspector::result_type inspect(Inspector& f, origin& x) {
 }  // namespace troupe::link
 
 CAF_BEGIN_TYPE_ID_BLOCK(troupe_link, caf::id_block::troupe_messages::end)
-  CAF_ADD_TYPE_ID(troupe_link, (troupe::link::origin))
+CAF_ADD_TYPE_ID(troupe_link, (troupe::link::origin))
 CAF_END_TYPE_ID_BLOCK(troupe_link)

@@ -15,12 +15,14 @@ inline constexpr std::size_t scheduler_threads = 2;
 
 /// The settings of every actor system of the project.
 ///
-/// CAF's defaults would never notice a frozen peer (no heartbeats), and are slower for few threads: one shared queue wakes fewer of them, and without workers
-/// of its own the middleman reads a message without one more copy.
+/// CAF's defaults would never notice a frozen peer (no heartbeats), and are slower for few threads:
+/// one shared queue wakes fewer of them, and without workers of its own the middleman reads a
+/// message without one more copy.
 class system_config : public caf::actor_system_config {
  public:
-  explicit system_config(std::chrono::milliseconds heartbeat_interval = std::chrono::milliseconds{1'000},
-                         std::chrono::milliseconds heartbeat_timeout = std::chrono::milliseconds{4'000}) {
+  explicit system_config(
+      std::chrono::milliseconds heartbeat_interval = std::chrono::milliseconds{1'000},
+      std::chrono::milliseconds heartbeat_timeout = std::chrono::milliseconds{4'000}) {
     add_message_types<caf::id_block::troupe_messages>();
     add_message_types<caf::id_block::troupe_link>();
     load<caf::io::middleman>();

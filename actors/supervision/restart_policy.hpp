@@ -26,9 +26,9 @@ enum class restart_kind : std::uint8_t {
 
 /// How a child ended.
 enum class ending : std::uint8_t {
-  clean,     ///< normal exit or an ordered stop
-  failed,    ///< error, exception, crash
-  fatal,     ///< trying again cannot help (missing model, bad configuration)
+  clean,   ///< normal exit or an ordered stop
+  failed,  ///< error, exception, crash
+  fatal,   ///< trying again cannot help (missing model, bad configuration)
 };
 
 struct restart_limits {
@@ -42,19 +42,24 @@ struct restart_limits {
 /// What is to be done about an ended child.
 struct decision {
   enum class kind : std::uint8_t { restart, ignore, escalate } what = kind::ignore;
-  /// Children (by index, in start order) to stop in reverse order, then to start in order; empty unless `restart`. The ended child is among them.
+  /// Children (by index, in start order) to stop in reverse order, then to start in order; empty
+  /// unless `restart`. The ended child is among them.
   std::vector<std::size_t> children;
   std::chrono::milliseconds delay{0};
 };
 
-/// Decides what happens when a child ends: a sliding window over restarts, strategies, and exponential back-off with jitter. Pure: time and randomness are passed in.
+/// Decides what happens when a child ends: a sliding window over restarts, strategies, and
+/// exponential back-off with jitter. Pure: time and randomness are passed in.
 ///
-/// The delay doubles with each restart in the window, from `backoff_min` to `backoff_max`, and is spread over [1/2, 1] of that, so that many children that failed for one reason don't come back at once.
+/// The delay doubles with each restart in the window, from `backoff_min` to `backoff_max`, and is
+/// spread over [1/2, 1] of that, so that many children that failed for one reason don't come back
+/// at once.
 class restart_policy {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  restart_policy(strategy s, restart_limits limits, std::vector<restart_kind> children, std::uint64_t seed);
+  restart_policy(strategy s, restart_limits limits, std::vector<restart_kind> children,
+                 std::uint64_t seed);
 
   decision decide(std::size_t child, ending how, time_point now);
   /// Restarts in the window that ends now.

@@ -40,24 +40,22 @@ struct supervisor_state {
   std::vector<child> children;
   std::unique_ptr<restart_policy> policy;
   std::uint64_t next_generation = 1;
-  std::set<std::size_t> pending;             ///< to be stopped and, unless we end, started again
-  std::chrono::milliseconds delay{0};        ///< before they start
-  std::uint64_t epoch = 0;                   ///< of the start timer; an older timer is void
-  std::optional<caf::error> ending_with;     ///< set once all must stop
+  std::set<std::size_t> pending;          ///< to be stopped and, unless we end, started again
+  std::chrono::milliseconds delay{0};     ///< before they start
+  std::uint64_t epoch = 0;                ///< of the start timer; an older timer is void
+  std::optional<caf::error> ending_with;  ///< set once all must stop
   static constexpr const char* name = "supervisor";
 
   explicit supervisor_state(caf::event_based_actor* s) : self(s) {}
   ~supervisor_state() {
     for (auto i = children.rbegin(); i != children.rend(); ++i)
-      if (i->actor)
-        caf::anon_send_exit(i->actor, caf::exit_reason::user_shutdown);
+      if (i->actor) caf::anon_send_exit(i->actor, caf::exit_reason::user_shutdown);
   }
 
   void start_children(const std::set<std::size_t>& which) {
     for (auto i : which) {
       // A failed start may have changed the plan: the rest is then part of `pending`.
-      if (ending_with || !start_child(i))
-        return;
+      if (ending_with || !start_child(i)) return;
     }
   }
 
@@ -78,32 +76,36 @@ struct supervisor_state {
   }
 
   void down(const caf::down_msg& d) {
-    auto i = std::find_if(children.begin(), children.end(), [&](const child& c) { return c.actor && c.actor.address() == d.source; });
-    if (i == children.end())
-      return;  // an older incarnation
+    auto i = std::find_if(children.begin(), children.end(),
+                          [&](const child& c) { return c.actor && c.actor.address() == d.source; });
+    if (i == children.end()) return;  // an older incarnation
     i->actor = nullptr;
     i->last_end = describe(self->system(), d.reason);
     const auto index = static_cast<std::size_t>(i - children.begin());
-    if (std::exchange(i->stopping, false))
-      return advance();  // as ordered
+    if (std::exchange(i->stopping, false)) return advance();  // as ordered
     child_ended(index, is_clean(d.reason) ? ending::clean : ending::failed, i->last_end);
   }
 
   void child_ended(std::size_t i, ending how, const std::string& why) {
     auto& c = children[i];
     c.last_end = why;
-    if (ending_with)
-      return advance();
+    if (ending_with) return advance();
     const auto now = restart_policy::time_point{self->clock().now().time_since_epoch()};
     const auto d = policy->decide(i, how, now);
     switch (d.what) {
-      case decision::kind::ignore: return;
-      case decision::kind::escalate:
-        spdlog::error("event=supervisor_escalates supervisor={} child={} reason=\"{}\"", title, c.spec.id, why);
-        return end_all(caf::make_error(caf::sec::runtime_error, title + ": " + c.spec.id + " ended too often, last: " + why));
-      case decision::kind::restart: break;
+    case decision::kind::ignore:
+      return;
+    case decision::kind::escalate:
+      spdlog::error("event=supervisor_escalates supervisor={} child={} reason=\"{}\"", title,
+                    c.spec.id, why);
+      return end_all(caf::make_error(caf::sec::runtime_error,
+                                     title + ": " + c.spec.id + " ended too often, last: " + why));
+    case decision::kind::restart:
+      break;
     }
-    spdlog::warn("event=child_restarts supervisor={} child={} generation={} delay_ms={} reason=\"{}\"", title, c.spec.id, c.generation, d.delay.count(), why);
+    spdlog::warn(
+        "event=child_restarts supervisor={} child={} generation={} delay_ms={} reason=\"{}\"",
+        title, c.spec.id, c.generation, d.delay.count(), why);
     pending.insert(d.children.begin(), d.children.end());
     delay = std::max(delay, d.delay);
     advance();
@@ -113,25 +115,22 @@ struct supervisor_state {
   void advance() {
     for (auto i = pending.rbegin(); i != pending.rend(); ++i) {
       auto& c = children[*i];
-      if (!c.actor)
-        continue;
+      if (!c.actor) continue;
       if (!c.stopping) {
         c.stopping = true;
         self->send_exit(c.actor, caf::exit_reason::user_shutdown);
-        self->delayed_send(self, c.spec.shutdown, kill_atom::value, static_cast<std::uint64_t>(*i), c.generation);
+        self->delayed_send(self, c.spec.shutdown, kill_atom::value, static_cast<std::uint64_t>(*i),
+                           c.generation);
       }
       return;
     }
     ++epoch;
-    if (ending_with)
-      return self->quit(*ending_with);
-    if (!pending.empty())
-      self->delayed_send(self, delay, start_atom::value, epoch);
+    if (ending_with) return self->quit(*ending_with);
+    if (!pending.empty()) self->delayed_send(self, delay, start_atom::value, epoch);
   }
 
   void start_pending(std::uint64_t e) {
-    if (e != epoch || ending_with)
-      return;
+    if (e != epoch || ending_with) return;
     delay = std::chrono::milliseconds{0};
     start_children(std::set<std::size_t>{pending});
   }
@@ -139,17 +138,17 @@ struct supervisor_state {
   void kill(std::size_t i, std::uint64_t generation) {
     auto& c = children[i];
     if (c.actor && c.stopping && c.generation == generation) {
-      spdlog::warn("event=child_killed supervisor={} child={} reason=\"it did not end within {} ms\"", title, c.spec.id, c.spec.shutdown.count());
+      spdlog::warn(
+          "event=child_killed supervisor={} child={} reason=\"it did not end within {} ms\"", title,
+          c.spec.id, c.spec.shutdown.count());
       self->send_exit(c.actor, caf::exit_reason::kill);
     }
   }
 
   void end_all(caf::error reason) {
-    if (ending_with)
-      return;
+    if (ending_with) return;
     ending_with = std::move(reason);
-    for (std::size_t i = 0; i < children.size(); ++i)
-      pending.insert(i);
+    for (std::size_t i = 0; i < children.size(); ++i) pending.insert(i);
     advance();
   }
 
@@ -159,7 +158,9 @@ struct supervisor_state {
       const auto& c = children[i];
       child_report x;
       using condition = child_report::condition;
-      x.now = c.actor ? (c.stopping ? condition::stopping : condition::running) : (pending.contains(i) && !ending_with ? condition::waiting : condition::ended);
+      x.now = c.actor
+                  ? (c.stopping ? condition::stopping : condition::running)
+                  : (pending.contains(i) && !ending_with ? condition::waiting : condition::ended);
       x.id = c.spec.id;
       x.generation = c.generation;
       x.restarts = c.starts > 0 ? c.starts - 1 : 0;
@@ -183,14 +184,19 @@ caf::behavior behavior(caf::stateful_actor<supervisor_state>* self, const superv
   }
   s.policy = std::make_unique<restart_policy>(o.how, o.limits, std::move(kinds), o.seed);
   self->set_down_handler([self](caf::down_msg& d) { self->state.down(d); });
-  self->set_exit_handler([self](caf::exit_msg& e) { self->state.end_all(is_clean(e.reason) ? caf::make_error(caf::exit_reason::user_shutdown) : e.reason); });
+  self->set_exit_handler([self](caf::exit_msg& e) {
+    self->state.end_all(is_clean(e.reason) ? caf::make_error(caf::exit_reason::user_shutdown)
+                                           : e.reason);
+  });
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
   s.pending = all;
   s.start_children(all);
   return {
       [self](start_atom, std::uint64_t epoch) { self->state.start_pending(epoch); },
-      [self](kill_atom, std::uint64_t child, std::uint64_t generation) { self->state.kill(child, generation); },
+      [self](kill_atom, std::uint64_t child, std::uint64_t generation) {
+        self->state.kill(child, generation);
+      },
       [self](const describe_children&) { return self->state.report(); },
   };
 }

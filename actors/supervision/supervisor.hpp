@@ -18,7 +18,8 @@ namespace troupe::supervision {
 /// How to start, restart and stop one child.
 struct child_spec {
   std::string id;
-  /// Runs in the supervisor; must not block. A larger generation is a newer incarnation. An error counts as a failed start.
+  /// Runs in the supervisor; must not block. A larger generation is a newer incarnation. An error
+  /// counts as a failed start.
   std::function<expected<caf::actor>(std::uint64_t generation)> start;
   restart_kind restart = restart_kind::permanent;
   /// From EXIT to kill.
@@ -31,16 +32,16 @@ struct supervisor_options {
   restart_limits limits;
   std::vector<child_spec> children;  ///< in start order; stopped in reverse
   std::uint64_t first_generation = 1;
-  std::uint64_t seed = 1;            ///< of the back-off's jitter
+  std::uint64_t seed = 1;  ///< of the back-off's jitter
 };
 
 /// One child as it is now.
 struct child_report {
   enum class condition : std::uint8_t { running, stopping, waiting, ended } now = condition::ended;
   std::string id;
-  std::uint64_t generation = 0;      ///< of the last start
-  std::uint32_t restarts = 0;        ///< since the supervisor started
-  std::string last_end;              ///< why the last incarnation ended; empty if none did
+  std::uint64_t generation = 0;  ///< of the last start
+  std::uint32_t restarts = 0;    ///< since the supervisor started
+  std::string last_end;          ///< why the last incarnation ended; empty if none did
 };
 
 /// To a supervisor: what do you hold? Answered with `children_report`.
@@ -52,9 +53,12 @@ struct children_report {
 
 /// Starts children in order and keeps them running, by `restart_policy`.
 ///
-/// It monitors and does not link: a child that dies of `kill` would take a linked supervisor along. Each start gets a new generation; a late DOWN of an older
-/// incarnation changes nothing. Stopping is asynchronous: EXIT in reverse order, one at a time, and kill at the deadline. When the policy says so, the supervisor stops all and
-/// ends with an error, so that its own supervisor decides. An EXIT with `user_shutdown` stops all children in order; when the supervisor is killed or throws, they get an EXIT from its destructor.
+/// It monitors and does not link: a child that dies of `kill` would take a linked supervisor along.
+/// Each start gets a new generation; a late DOWN of an older incarnation changes nothing. Stopping
+/// is asynchronous: EXIT in reverse order, one at a time, and kill at the deadline. When the policy
+/// says so, the supervisor stops all and ends with an error, so that its own supervisor decides. An
+/// EXIT with `user_shutdown` stops all children in order; when the supervisor is killed or throws,
+/// they get an EXIT from its destructor.
 caf::actor spawn_supervisor(caf::actor_system& system, supervisor_options options);
 
 }  // namespace troupe::supervision

@@ -1,14 +1,15 @@
 #pragma once
 
-// An actor system without threads, sockets or a wall clock: a test runs messages and moves time itself. Not CAF's own fixture, which needs CAF's test engine.
+// An actor system without threads, sockets or a wall clock: a test runs messages and moves time
+// itself. Not CAF's own fixture, which needs CAF's test engine.
 
 #include "actors/link/post_office.hpp"
 
 #include <caf/all.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
 
-#include <chrono>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -34,20 +35,20 @@ class deterministic_config : public caf::actor_system_config {
 
 /// A fixture: derive a test case's fixture from it, or hold one.
 ///
-/// Nothing runs until `run()`. Actors see time by `self->clock()` only; it starts away from zero and moves by `advance`. Actors that are alive at the end get a kill.
+/// Nothing runs until `run()`. Actors see time by `self->clock()` only; it starts away from zero
+/// and moves by `advance`. Actors that are alive at the end get a kill.
 class deterministic_system {
  public:
   explicit deterministic_system(std::chrono::milliseconds start = std::chrono::hours{1})
-      : system(config), scheduler(dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler())) {
+      : system(config),
+        scheduler(dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler())) {
     scheduler.advance_time(start);
   }
   ~deterministic_system() {
-    for (auto& a : owned_)
-      caf::anon_send_exit(a, caf::exit_reason::kill);
+    for (auto& a : owned_) caf::anon_send_exit(a, caf::exit_reason::kill);
     owned_.clear();
     run();
-    for (auto& [actor, messages] : captures_)
-      caf::anon_send_exit(actor, caf::exit_reason::kill);
+    for (auto& [actor, messages] : captures_) caf::anon_send_exit(actor, caf::exit_reason::kill);
     captures_.clear();
     run();
     system.await_actors_before_shutdown(false);
@@ -58,8 +59,10 @@ class deterministic_system {
   /// Handles messages until there are none. Timers don't fire.
   void run() { scheduler.run(); }
 
-  /// Moves the clock in steps of `step`, firing timers that are due and handling all messages after each.
-  void advance(std::chrono::milliseconds by, std::chrono::milliseconds step = std::chrono::milliseconds{50}) {
+  /// Moves the clock in steps of `step`, firing timers that are due and handling all messages after
+  /// each.
+  void advance(std::chrono::milliseconds by,
+               std::chrono::milliseconds step = std::chrono::milliseconds{50}) {
     run();
     for (auto left = by; left.count() > 0;) {
       const auto now = std::min(left, step);
@@ -69,7 +72,9 @@ class deterministic_system {
     }
   }
 
-  std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::time_point{scheduler.clock().now().time_since_epoch()}; }
+  std::chrono::steady_clock::time_point now() {
+    return std::chrono::steady_clock::time_point{scheduler.clock().now().time_since_epoch()};
+  }
 
   /// Kills it when the fixture ends, so that nothing of a test outlives it.
   caf::actor own(caf::actor a) {
@@ -81,10 +86,11 @@ class deterministic_system {
   caf::actor capture() {
     auto messages = std::make_shared<std::vector<captured>>();
     auto actor = system.spawn([messages](caf::event_based_actor* self) -> caf::behavior {
-      self->set_default_handler([messages](caf::scheduled_actor* me, caf::message_view& x) -> caf::result<caf::message> {
-        messages->push_back({x.move_content_to_message(), me->current_sender()});
-        return caf::message{};
-      });
+      self->set_default_handler(
+          [messages](caf::scheduled_actor* me, caf::message_view& x) -> caf::result<caf::message> {
+            messages->push_back({x.move_content_to_message(), me->current_sender()});
+            return caf::message{};
+          });
       self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
       return {[](const never&) {}};
     });
@@ -93,7 +99,8 @@ class deterministic_system {
     return actor;
   }
 
-  /// The messages of one type that a capture got (envelopes come as `(origin, envelope)`: see `take_envelopes`); removes them.
+  /// The messages of one type that a capture got (envelopes come as `(origin, envelope)`: see
+  /// `take_envelopes`); removes them.
   template <class T>
   std::vector<T> take(const caf::actor& who) {
     std::vector<T> found;
@@ -111,12 +118,15 @@ class deterministic_system {
 
   /// The envelopes of one schema that a capture got through a post office; removes them.
   template <class Schema>
-  std::vector<std::pair<link::origin, msg::envelope<Schema>>> take_envelopes(const caf::actor& who) {
+  std::vector<std::pair<link::origin, msg::envelope<Schema>>> take_envelopes(
+      const caf::actor& who) {
     std::vector<std::pair<link::origin, msg::envelope<Schema>>> found;
     auto& all = messages_of(who);
     for (auto i = all.begin(); i != all.end();) {
-      if (i->content.size() == 2 && i->content.template match_element<link::origin>(0) && i->content.template match_element<msg::envelope<Schema>>(1)) {
-        found.emplace_back(i->content.template get_as<link::origin>(0), i->content.template get_as<msg::envelope<Schema>>(1));
+      if (i->content.size() == 2 && i->content.template match_element<link::origin>(0) &&
+          i->content.template match_element<msg::envelope<Schema>>(1)) {
+        found.emplace_back(i->content.template get_as<link::origin>(0),
+                           i->content.template get_as<msg::envelope<Schema>>(1));
         i = all.erase(i);
       } else {
         ++i;
@@ -132,8 +142,7 @@ class deterministic_system {
   struct never {};
   std::vector<captured>& messages_of(const caf::actor& who) {
     for (auto& [actor, messages] : captures_)
-      if (actor == who)
-        return *messages;
+      if (actor == who) return *messages;
     throw std::invalid_argument("not a capture of this system");
   }
 
