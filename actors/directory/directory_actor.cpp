@@ -16,41 +16,41 @@ struct actor_state {
   std::unique_ptr<directory_state> entries;
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<directory_view> view;
-  std::map<std::string, caf::actor> peers;                ///< host → link
-  std::map<std::string, caf::actor> engines;              ///< own engine's name → link
-  std::map<std::string, caf::actor> launchers;            ///< own engine's name → who wants to know of its link
+  std::map<std::string, caf::actor> peers;    ///< host → link
+  std::map<std::string, caf::actor> engines;  ///< own engine's name → link
+  std::map<std::string, caf::actor>
+      launchers;  ///< own engine's name → who wants to know of its link
+  std::map<caf::actor_addr, link::link_up> links;  ///< that are up
   std::vector<caf::actor> subscribers;
-  std::set<std::string> complained;                       ///< refusals that were logged; each once
+  std::set<std::string> complained;  ///< refusals that were logged; each once
   static constexpr const char* name = "directory";
 
   explicit actor_state(caf::event_based_actor* s) : self(s) {}
   ~actor_state() {
-    for (const auto& [host, l] : peers)
-      link::close_link(l, "this node is stopping");
-    for (const auto& [engine, l] : engines)
-      link::close_link(l, "this node is stopping");
+    for (const auto& [host, l] : peers) link::close_link(l, "this node is stopping");
+    for (const auto& [engine, l] : engines) link::close_link(l, "this node is stopping");
   }
 
   void publish(const change& c, const std::string& lost_host = {}) {
     auto all = entries->all();
     view->set(all);
-    for (const auto& who : subscribers)
-      self->send(who, directory_changed{c, all, lost_host});
+    for (const auto& who : subscribers) self->send(who, directory_changed{c, all, lost_host});
   }
 
   /// Our own set changed: peers get all of it.
   void replicate() {
-    for (const auto& [host, l] : peers)
-      send_set(host);
+    for (const auto& [host, l] : peers) send_set(host);
   }
-  void send_set(const std::string& host) { office->send({directory_name(host), 0}, {directory_name(entries->own_host()), 0}, entries->own_update()); }
+  void send_set(const std::string& host) {
+    office->send({directory_name(host), 0}, {directory_name(entries->own_host()), 0},
+                 entries->own_update());
+  }
 
   void set_own(entry e) {
     if (auto i = engines.find(e.name); i != engines.end())
       office->set_route(e.name, e.generation, i->second);
     auto c = entries->set_own(std::move(e));
-    if (c.empty())
-      return;
+    if (c.empty()) return;
     publish(c);
     replicate();
   }
@@ -58,29 +58,28 @@ struct actor_state {
   void merge(const msg::envelope<msg::DirectoryUpdate>& e) {
     msg::view<msg::DirectoryUpdate> update{e};
     auto i = peers.find(std::string{update->getHost().cStr()});
-    if (i == peers.end())
-      return;  // the link went down while this was on its way
+    if (i == peers.end()) return;  // the link went down while this was on its way
     auto c = entries->merge(*update);
-    for (const auto& gone : c.removed)
-      office->drop_route(gone.name);
-    for (const auto& x : c.added_or_changed)
-      office->set_route(x.name, x.generation, i->second);
-    if (!c.empty())
-      publish(c);
+    for (const auto& gone : c.removed) office->drop_route(gone.name);
+    for (const auto& x : c.added_or_changed) office->set_route(x.name, x.generation, i->second);
+    if (!c.empty()) publish(c);
   }
 
   void up(const link::link_up& x) {
+    links[x.link.address()] = x;
+    self->monitor(x.link);
     if (x.peer.kind == msg::ProcessKind::ENGINE) {
       engines[x.peer.engine] = x.link;
       office->set_route(x.peer.engine, x.peer.generation, x.link);
-      if (auto i = launchers.find(x.peer.engine); i != launchers.end())
-        self->send(i->second, x);
+      if (auto i = launchers.find(x.peer.engine); i != launchers.end()) self->send(i->second, x);
       return;
     }
-    spdlog::info("event=peer_up host={} protocol={}{}", x.peer.host, x.peer.protocol,
-                 x.peer.skew.empty() ? "" : fmt::format(" config_skew=\"{}\"", fmt::join(x.peer.skew, ",")));
+    spdlog::info(
+        "event=peer_up host={} protocol={}{}", x.peer.host, x.peer.protocol,
+        x.peer.skew.empty() ? "" : fmt::format(" config_skew=\"{}\"", fmt::join(x.peer.skew, ",")));
     if (auto old = peers.find(x.peer.host); old != peers.end() && old->second != x.link) {
-      // The old link takes its routes along when it ends, so the peer's set must come in anew, whatever its version.
+      // The old link takes its routes along when it ends, so the peer's set must come in anew,
+      // whatever its version.
       link::close_link(old->second, "a newer link to this host is up");
       publish(entries->lose_host(x.peer.host), x.peer.host);
     }
@@ -89,17 +88,26 @@ struct actor_state {
     send_set(x.peer.host);
   }
 
+  /// A link that could not say so itself: it was killed, or threw over what its peer sent.
+  void gone(const caf::down_msg& d) {
+    std::erase_if(subscribers, [&](const caf::actor& who) { return who.address() == d.source; });
+    auto i = links.find(d.source);
+    if (i == links.end()) return;
+    auto x = i->second;
+    office->drop_link(x.link);
+    down({x.peer, x.link, "the link failed: " + self->system().render(d.reason)});
+  }
+
   void down(const link::link_down& x) {
+    links.erase(x.link.address());
     if (x.peer.kind == msg::ProcessKind::ENGINE) {
       if (auto i = engines.find(x.peer.engine); i != engines.end() && i->second == x.link)
         engines.erase(i);
-      if (auto i = launchers.find(x.peer.engine); i != launchers.end())
-        self->send(i->second, x);
+      if (auto i = launchers.find(x.peer.engine); i != launchers.end()) self->send(i->second, x);
       return;
     }
     auto i = peers.find(x.peer.host);
-    if (i == peers.end() || i->second != x.link)
-      return;  // a newer link has taken its place
+    if (i == peers.end() || i->second != x.link) return;  // a newer link has taken its place
     spdlog::warn("event=peer_down host={} reason=\"{}\"", x.peer.host, x.reason);
     peers.erase(i);
     auto c = entries->lose_host(x.peer.host);
@@ -108,31 +116,33 @@ struct actor_state {
 
   void refused(const link::link_refused& x) {
     if (complained.insert(x.peer + x.why.message).second)
-      spdlog::error("event=link_refused by={} peer={} code={} reason=\"{}\"", x.by_peer ? "peer" : "us", x.peer, x.why.code, x.why.message);
+      spdlog::error("event=link_refused by={} peer={} code={} reason=\"{}\"",
+                    x.by_peer ? "peer" : "us", x.peer, x.why.code, x.why.message);
   }
 };
 
-caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host, link::process_id process, std::shared_ptr<link::post_office> office,
+caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
+                       link::process_id process, std::shared_ptr<link::post_office> office,
                        std::shared_ptr<directory_view> view) {
   auto& s = self->state;
-  s.entries = std::make_unique<directory_state>(host, std::vector<std::uint8_t>(process.begin(), process.end()));
+  s.entries = std::make_unique<directory_state>(
+      host, std::vector<std::uint8_t>(process.begin(), process.end()));
   s.office = std::move(office);
   s.view = std::move(view);
   s.office->bind(directory_name(host), 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
-  self->set_down_handler([self](caf::down_msg& down) {
-    std::erase_if(self->state.subscribers, [&](const caf::actor& who) { return who.address() == down.source; });
-  });
+  self->set_down_handler([self](caf::down_msg& down) { self->state.gone(down); });
   return {
-      [self](const link::origin&, const msg::envelope<msg::DirectoryUpdate>& e) { self->state.merge(e); },
+      [self](const link::origin&, const msg::envelope<msg::DirectoryUpdate>& e) {
+        self->state.merge(e);
+      },
       [self](const set_entry& x) { self->state.set_own(x.value); },
       [self](const subscribe& x) {
         self->state.subscribers.push_back(x.who);
         self->monitor(x.who);
         auto all = self->state.entries->all();
         change c;
-        for (const auto& [name, e] : *all)
-          c.added_or_changed.push_back(e);
+        for (const auto& [name, e] : *all) c.added_or_changed.push_back(e);
         self->send(x.who, directory_changed{std::move(c), all, {}});
       },
       [self](const watch_engine& x) { self->state.launchers[x.engine] = x.launcher; },
@@ -144,11 +154,11 @@ caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
 
 }  // namespace
 
-std::string directory_name(const std::string& host) {
-  return "directory/" + host;
-}
+std::string directory_name(const std::string& host) { return "directory/" + host; }
 
-caf::actor spawn_directory(caf::actor_system& system, std::string host, link::process_id process, std::shared_ptr<link::post_office> office, std::shared_ptr<directory_view> view) {
+caf::actor spawn_directory(caf::actor_system& system, std::string host, link::process_id process,
+                           std::shared_ptr<link::post_office> office,
+                           std::shared_ptr<directory_view> view) {
   return system.spawn(behavior, std::move(host), process, std::move(office), std::move(view));
 }
 

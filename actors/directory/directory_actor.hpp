@@ -20,7 +20,8 @@ struct set_entry {
   entry value;
 };
 
-/// To the directory: this actor wants `directory_changed` from now on, first with everything that there is.
+/// To the directory: this actor wants `directory_changed` from now on, first with everything that
+/// there is.
 struct subscribe {
   caf::actor who;
 };
@@ -59,8 +60,11 @@ class directory_view {
 /// `directory/<host>`: where nodes send each other their sets.
 std::string directory_name(const std::string& host);
 
-/// Owner of all links of a node: keeps the directory, replicates this host's set to every peer, and points the post office's routes at the right links.
-caf::actor spawn_directory(caf::actor_system& system, std::string host, link::process_id process, std::shared_ptr<link::post_office> office, std::shared_ptr<directory_view> view);
+/// Owner of all links of a node: keeps the directory, replicates this host's set to every peer, and
+/// points the post office's routes at the right links.
+caf::actor spawn_directory(caf::actor_system& system, std::string host, link::process_id process,
+                           std::shared_ptr<link::post_office> office,
+                           std::shared_ptr<directory_view> view);
 
 }  // namespace troupe::directory
 

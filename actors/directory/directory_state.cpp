@@ -41,7 +41,8 @@ void write(msg::Entry::Builder out, const entry& in) {
   out.setDetail(in.detail);
 }
 
-directory_state::directory_state(std::string own_host, process_id own_process) : own_host_(std::move(own_host)) {
+directory_state::directory_state(std::string own_host, process_id own_process)
+    : own_host_(std::move(own_host)) {
   hosts_[own_host_].process = std::move(own_process);
 }
 
@@ -50,8 +51,7 @@ change directory_state::set_own(entry e) {
   e.host = own_host_;
   auto& current = own.entries[e.name];
   // A late word of an older incarnation must not overwrite the newer one.
-  if (current.generation > e.generation || current == e)
-    return {};
+  if (current.generation > e.generation || current == e) return {};
   current = e;
   ++own.version;
   return {{std::move(e)}, {}};
@@ -60,8 +60,7 @@ change directory_state::set_own(entry e) {
 change directory_state::remove_own(const std::string& name) {
   auto& own = hosts_[own_host_];
   auto i = own.entries.find(name);
-  if (i == own.entries.end())
-    return {};
+  if (i == own.entries.end()) return {};
   change c;
   c.removed.push_back(std::move(i->second));
   own.entries.erase(i);
@@ -71,13 +70,11 @@ change directory_state::remove_own(const std::string& name) {
 
 change directory_state::merge(msg::DirectoryUpdate::Reader update) {
   const std::string host = update.getHost().cStr();
-  if (host == own_host_ || host.empty())
-    return {};  // nobody else speaks for us
+  if (host == own_host_ || host.empty()) return {};  // nobody else speaks for us
   auto& set = hosts_[host];
   auto id = update.getProcessId();
   process_id process(id.begin(), id.end());
-  if (process == set.process && update.getVersion() <= set.version)
-    return {};
+  if (process == set.process && update.getVersion() <= set.version) return {};
   std::map<std::string, entry> next;
   for (auto e : update.getEntries()) {
     auto x = read(e);
@@ -87,12 +84,10 @@ change directory_state::merge(msg::DirectoryUpdate::Reader update) {
   change c;
   for (const auto& [name, e] : next) {
     auto i = set.entries.find(name);
-    if (i == set.entries.end() || !(i->second == e))
-      c.added_or_changed.push_back(e);
+    if (i == set.entries.end() || !(i->second == e)) c.added_or_changed.push_back(e);
   }
   for (auto& [name, e] : set.entries)
-    if (!next.contains(name))
-      c.removed.push_back(e);
+    if (!next.contains(name)) c.removed.push_back(e);
   set.process = std::move(process);
   set.version = update.getVersion();
   set.entries = std::move(next);
@@ -101,11 +96,9 @@ change directory_state::merge(msg::DirectoryUpdate::Reader update) {
 
 change directory_state::lose_host(const std::string& host) {
   auto i = hosts_.find(host);
-  if (i == hosts_.end() || host == own_host_)
-    return {};
+  if (i == hosts_.end() || host == own_host_) return {};
   change c;
-  for (auto& [name, e] : i->second.entries)
-    c.removed.push_back(std::move(e));
+  for (auto& [name, e] : i->second.entries) c.removed.push_back(std::move(e));
   hosts_.erase(i);
   return c;
 }
@@ -118,15 +111,13 @@ msg::envelope<msg::DirectoryUpdate> directory_state::own_update() const {
   d->setVersion(own.version);
   auto entries = d->initEntries(static_cast<unsigned>(own.entries.size()));
   unsigned i = 0;
-  for (const auto& [name, e] : own.entries)
-    write(entries[i++], e);
+  for (const auto& [name, e] : own.entries) write(entries[i++], e);
   return std::move(d).freeze().value();
 }
 
 std::shared_ptr<const snapshot> directory_state::all() const {
   auto result = std::make_shared<snapshot>();
-  for (const auto& [host, set] : hosts_)
-    result->insert(set.entries.begin(), set.entries.end());
+  for (const auto& [host, set] : hosts_) result->insert(set.entries.begin(), set.entries.end());
   return result;
 }
 

@@ -38,7 +38,8 @@ void write(msg::Entry::Builder out, const entry& in);
 /// What a change of the directory did.
 struct change {
   std::vector<entry> added_or_changed;
-  /// The last that was known of them. A lost host's workers are *unknown*, not dead: attempts and leases make that safe.
+  /// The last that was known of them. A lost host's workers are *unknown*, not dead: attempts and
+  /// leases make that safe.
   std::vector<entry> removed;
   bool empty() const { return added_or_changed.empty() && removed.empty(); }
 };
@@ -46,7 +47,8 @@ struct change {
 /// All entries by name; immutable once published.
 using snapshot = std::map<std::string, entry>;
 
-/// The replicated directory: for each host a set of entries, of which only that host is the authority. Pure; the actor around it sends and receives.
+/// The replicated directory: for each host a set of entries, of which only that host is the
+/// authority. Pure; the actor around it sends and receives.
 class directory_state {
  public:
   using process_id = std::vector<std::uint8_t>;
@@ -57,7 +59,8 @@ class directory_state {
   change set_own(entry e);
   change remove_own(const std::string& name);
 
-  /// Takes a peer's set. An update from the process that we know, with a version not above the last, changes nothing; one of a new process replaces the host's set.
+  /// Takes a peer's set. An update from the process that we know, with a version not above the
+  /// last, changes nothing; one of a new process replaces the host's set.
   change merge(msg::DirectoryUpdate::Reader update);
   /// The link to a host is down: its entries are gone until it is back.
   change lose_host(const std::string& host);

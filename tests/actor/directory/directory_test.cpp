@@ -222,3 +222,19 @@ TEST_CASE("a subscriber that ended is forgotten") {
   s.set("router/0", 1);
   CHECK(s.take<directory_changed>(s.subscriber).size() == 1);
 }
+
+TEST_CASE("a link that fails without a word is down, too") {
+  scene s;
+  auto b = s.capture();
+  s.up(scene::node("b"), b);
+  directory_state peer{"b", {2}};
+  (void)peer.set_own(worker("decode/p/b.0", 5));
+  s.hear(peer);
+  (void)s.take<directory_changed>(s.subscriber);
+  caf::anon_send_exit(b, caf::exit_reason::kill);
+  s.run();
+  auto heard = s.take<directory_changed>(s.subscriber);
+  REQUIRE(heard.size() == 1);
+  CHECK(heard[0].lost_host == "b");
+  CHECK_FALSE(s.office->knows("decode/p/b.0"));
+}
