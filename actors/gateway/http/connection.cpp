@@ -33,6 +33,16 @@ openai::api_error make_error(int status, const char* code, std::string message) 
   return e;
 }
 
+/// Returns how many bytes that were. A function, so that what is a temporary at its caller lives
+/// long enough: `buffers_range_ref` in a loop's head would refer to one that is gone.
+template <class Buffers>
+std::size_t append_buffers(std::string& to, const Buffers& buffers) {
+  const auto before = to.size();
+  for (const auto part : boost::beast::buffers_range_ref(buffers))
+    to.append(static_cast<const char*>(part.data()), part.size());
+  return to.size() - before;
+}
+
 }  // namespace
 
 connection::connection(server::impl& s, asio::ip::tcp::socket socket)
@@ -208,15 +218,11 @@ bool connection::refill() {
   if (p.stream && !head_only_) {
     if (!p.bytes.empty()) {
       if (chunked_)
-        for (auto part : boost::beast::buffers_range_ref(
-                 bhttp::make_chunk(asio::const_buffer(p.bytes.data(), p.bytes.size()))))
-          out_.append(static_cast<const char*>(part.data()), part.size());
+        append_buffers(out_, bhttp::make_chunk(asio::const_buffer(p.bytes.data(), p.bytes.size())));
       else
         out_ += p.bytes;
     }
-    if (p.ended && chunked_)
-      for (auto part : boost::beast::buffers_range_ref(bhttp::make_chunk_last()))
-        out_.append(static_cast<const char*>(part.data()), part.size());
+    if (p.ended && chunked_) append_buffers(out_, bhttp::make_chunk_last());
   }
   last_portion_ = p.ended;
   return !out_.empty();
@@ -244,12 +250,7 @@ void connection::add_head(responder::portion& p) {
   error_code ec;
   while (!serializer.is_header_done() && !ec)
     serializer.next(ec, [&](error_code&, const auto& buffers) {
-      std::size_t bytes = 0;
-      for (auto part : boost::beast::buffers_range_ref(buffers)) {
-        out_.append(static_cast<const char*>(part.data()), part.size());
-        bytes += part.size();
-      }
-      serializer.consume(bytes);
+      serializer.consume(append_buffers(out_, buffers));
     });
   if (!p.stream && !head_only_) out_ += p.head.body;
 }
