@@ -61,8 +61,8 @@ class Apart(OfOneCluster):
                 self.assertEqual(got["choices"][0]["text"], expected["choices"][0]["text"])
                 self.assertEqual(got["usage"]["completion_tokens"], 24)
                 self.assertEqual(got["usage"]["prompt_tokens"], expected["usage"]["prompt_tokens"])
-            # Over thousands of random cells the sums of attention depend visibly on which tokens share a batch, also within one host, so later tokens may
-            # differ; the first one is far above the others here.
+            # One host has more threads for its engine and another cache than two: rounding differs, and with random weights so do later tokens of long
+            # prompts. That all tokens are the same under equal conditions is measured by tools/bench/identity.
             body = completion("apart or together " + LONG, logprobs=1, max_tokens=1)
             first = [g["choices"][0]["logprobs"] for g in (one.post("/v1/completions", body)[1], self.answer(body))]
             self.assertEqual(first[0]["tokens"], first[1]["tokens"])
