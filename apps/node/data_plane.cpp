@@ -156,6 +156,8 @@ void data_plane::drain(const std::function<bool()>& poll) {
   using clock = std::chrono::steady_clock;
   const auto until = clock::now() + cluster_.limits.drain_timeout + drain_slack_ms;
   while (!*done && clock::now() < until && !poll()) std::this_thread::sleep_for(drain_poll_ms);
+  // Clients hear of the end from us, not from engines that vanish.
+  if (!*done) gateway_.reset();
 }
 
 void data_plane::stop() {

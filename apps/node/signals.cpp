@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <stdexcept>
 
@@ -36,8 +37,7 @@ stop_signals::cause stop_signals::wait(std::optional<std::chrono::milliseconds> 
     int left = -1;
     if (until) {
       const auto ms = std::chrono::ceil<std::chrono::milliseconds>(*until - clock::now()).count();
-      if (ms <= 0) return cause::timeout;
-      left = static_cast<int>(ms);
+      left = static_cast<int>(std::max<std::int64_t>(ms, 0));
     }
     pollfd fds[2] = {{signals_, POLLIN, 0}, {wake_, POLLIN, 0}};
     if (::poll(fds, 2, left) < 0 && errno != EINTR)
@@ -50,6 +50,8 @@ stop_signals::cause stop_signals::wait(std::optional<std::chrono::milliseconds> 
     if (fds[1].revents != 0 &&
         ::read(wake_, &count, sizeof count) == static_cast<ssize_t>(sizeof count))
       return cause::woken;
+    // After a look, so that a limit of 0 asks whether there is something already.
+    if (left == 0) return cause::timeout;
   }
 }
 

@@ -157,10 +157,13 @@ class Drain(unittest.TestCase):
             next(events)
             c["h0"].signal(signal.SIGTERM)
             c["h0"].wait_for("stopping: ")
+            began = time.monotonic()
             c["h0"].signal(signal.SIGTERM)
             rest = list(events)
             self.assertIn("error", rest[-1])
             self.assertEqual(c["h0"].wait(15), 0, c["h0"].log)
+            # Not after limits.drain_timeout, which is 30 s.
+            self.assertLess(time.monotonic() - began, 15)
 
 
 if __name__ == "__main__":
