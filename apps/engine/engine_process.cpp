@@ -35,6 +35,9 @@ namespace {
 constexpr std::size_t tokeniser_threads = 2;
 /// What the last messages get to leave the process.
 constexpr std::chrono::milliseconds last_words{150};
+/// For the link to come up, when there is something to tell before it did.
+constexpr std::chrono::milliseconds link_wait{3'000};
+constexpr std::chrono::milliseconds link_poll{5};
 /// The node's secret is short; more than this is not one.
 constexpr std::size_t secret_bytes_max = 4'096;
 /// For the worker actor to give back what it holds, at the end.
@@ -150,6 +153,7 @@ class engine_process {
     o.secret = std::move(secret);
     o.health = cluster_.health;
     o.on_up = [this, loading] {
+      linked_ = true;
       std::lock_guard lock{worker_mutex_};
       if (worker_)
         caf::anon_send(worker_, workers::announce_again{});
@@ -167,6 +171,11 @@ class engine_process {
   int give_up(loading_status& loading, const error& why) {
     spdlog::error("event=engine_load_failed code={} reason=\"{}\"", why.code, why.message);
     loading.fail(why);
+    // A missing model is found sooner than the node: what it is told then is said again once it is
+    // there.
+    const auto until = std::chrono::steady_clock::now() + link_wait;
+    while (!linked_ && !gone_ && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(link_poll);
     std::this_thread::sleep_for(last_words);
     if (gone_) return exit_refused;
     return is_models_fault(why.code) ? exit_model : exit_internal;
@@ -235,6 +244,7 @@ class engine_process {
   stop_signals signals_;  // before any thread
   std::atomic<bool> stopping_{false};
   std::atomic<bool> gone_{false};
+  std::atomic<bool> linked_{false};
   std::mutex worker_mutex_;
   caf::actor worker_;
 };

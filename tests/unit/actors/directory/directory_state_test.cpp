@@ -13,7 +13,8 @@ const directory_state::process_id process_a(16, 0xA);
 const directory_state::process_id process_b(16, 0xB);
 const directory_state::process_id process_b2(16, 0xC);
 
-entry worker(std::string name, std::uint64_t generation, msg::EntryState state = msg::EntryState::READY) {
+entry worker(std::string name, std::uint64_t generation,
+             msg::EntryState state = msg::EntryState::READY) {
   entry e;
   e.name = std::move(name);
   e.generation = generation;

@@ -28,8 +28,10 @@ TEST_CASE("each strategy restarts its own set of children") {
     std::size_t child;
     std::vector<std::size_t> restarted;
   };
-  auto r = GENERATE(row{strategy::one_for_one, 0, {0}}, row{strategy::one_for_one, 2, {2}}, row{strategy::one_for_all, 1, {0, 1, 2}},
-                    row{strategy::rest_for_one, 0, {0, 1, 2}}, row{strategy::rest_for_one, 1, {1, 2}}, row{strategy::rest_for_one, 2, {2}});
+  auto r = GENERATE(row{strategy::one_for_one, 0, {0}}, row{strategy::one_for_one, 2, {2}},
+                    row{strategy::one_for_all, 1, {0, 1, 2}},
+                    row{strategy::rest_for_one, 0, {0, 1, 2}},
+                    row{strategy::rest_for_one, 1, {1, 2}}, row{strategy::rest_for_one, 2, {2}});
   auto policy = make(r.s, {permanent, permanent, permanent});
   auto d = policy.decide(r.child, ending::failed, at(0ms));
   CHECK(d.what == kind::restart);
@@ -42,9 +44,12 @@ TEST_CASE("a child's kind and how it ended decide whether it comes back") {
     ending how;
     kind what;
   };
-  auto r = GENERATE(row{permanent, ending::clean, kind::restart}, row{permanent, ending::failed, kind::restart}, row{permanent, ending::fatal, kind::escalate},
-                    row{transient, ending::clean, kind::ignore}, row{transient, ending::failed, kind::restart}, row{transient, ending::fatal, kind::escalate},
-                    row{temporary, ending::clean, kind::ignore}, row{temporary, ending::failed, kind::ignore}, row{temporary, ending::fatal, kind::ignore});
+  auto r = GENERATE(
+      row{permanent, ending::clean, kind::restart}, row{permanent, ending::failed, kind::restart},
+      row{permanent, ending::fatal, kind::escalate}, row{transient, ending::clean, kind::ignore},
+      row{transient, ending::failed, kind::restart}, row{transient, ending::fatal, kind::escalate},
+      row{temporary, ending::clean, kind::ignore}, row{temporary, ending::failed, kind::ignore},
+      row{temporary, ending::fatal, kind::ignore});
   CAPTURE(static_cast<int>(r.child), static_cast<int>(r.how));
   auto policy = make(strategy::one_for_one, {r.child});
   CHECK(policy.decide(0, r.how, at(0ms)).what == r.what);
@@ -53,11 +58,14 @@ TEST_CASE("a child's kind and how it ended decide whether it comes back") {
 TEST_CASE("more restarts than the intensity within the period escalate") {
   auto policy = make(strategy::one_for_one, {permanent, permanent}, {3, 1000ms, 1ms, 1ms});
   CHECK(policy.decide(0, ending::failed, at(0ms)).what == kind::restart);
-  CHECK(policy.decide(1, ending::failed, at(100ms)).what == kind::restart);  // all children share the window
+  CHECK(policy.decide(1, ending::failed, at(100ms)).what ==
+        kind::restart);  // all children share the window
   CHECK(policy.decide(0, ending::failed, at(200ms)).what == kind::restart);
   CHECK(policy.recent(at(200ms)) == 3);
 
-  SECTION("just within the period") { CHECK(policy.decide(0, ending::failed, at(999ms)).what == kind::escalate); }
+  SECTION("just within the period") {
+    CHECK(policy.decide(0, ending::failed, at(999ms)).what == kind::escalate);
+  }
   SECTION("the oldest has left the window") {
     CHECK(policy.recent(at(1000ms)) == 2);
     CHECK(policy.decide(0, ending::failed, at(1000ms)).what == kind::restart);
@@ -93,8 +101,7 @@ TEST_CASE("back-off doubles up to its maximum, spread over the upper half") {
 
 TEST_CASE("after a quiet period back-off begins anew") {
   auto policy = make(strategy::one_for_one, {permanent}, {20, 1000ms, 200ms, 10s});
-  for (int i = 0; i < 6; ++i)
-    (void)policy.decide(0, ending::failed, at(0ms));
+  for (int i = 0; i < 6; ++i) (void)policy.decide(0, ending::failed, at(0ms));
   CHECK(policy.decide(0, ending::failed, at(5000ms)).delay <= 200ms);
 }
 
@@ -102,8 +109,7 @@ TEST_CASE("the same seed gives the same delays, another gives others") {
   auto delays = [](std::uint64_t seed) {
     restart_policy policy{strategy::one_for_one, {50, 60s, 1000ms, 1'000'000ms}, {permanent}, seed};
     std::vector<std::chrono::milliseconds> out;
-    for (int i = 0; i < 10; ++i)
-      out.push_back(policy.decide(0, ending::failed, at(0ms)).delay);
+    for (int i = 0; i < 10; ++i) out.push_back(policy.decide(0, ending::failed, at(0ms)).delay);
     return out;
   };
   CHECK(delays(1) == delays(1));
