@@ -85,15 +85,20 @@ class deterministic_system {
   /// An actor that keeps all that it gets; read it with `take`.
   caf::actor capture() {
     auto messages = std::make_shared<std::vector<captured>>();
-    auto actor = system.spawn([messages](caf::event_based_actor* self) -> caf::behavior {
-      self->set_default_handler(
-          [messages](caf::scheduled_actor* me, caf::message_view& x) -> caf::result<caf::message> {
-            messages->push_back({x.move_content_to_message(), me->current_sender()});
-            return caf::message{};
-          });
-      self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
-      return {[](const never&) {}};
-    });
+    // The state is an argument: for a function without one CAF dereferences a null pointer, which
+    // UBSan reports.
+    auto actor = system.spawn(
+        [](caf::event_based_actor* self,
+           const std::shared_ptr<std::vector<captured>>& kept) -> caf::behavior {
+          self->set_default_handler(
+              [kept](caf::scheduled_actor* me, caf::message_view& x) -> caf::result<caf::message> {
+                kept->push_back({x.move_content_to_message(), me->current_sender()});
+                return caf::message{};
+              });
+          self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+          return {[](const never&) {}};
+        },
+        messages);
     run();
     captures_.emplace_back(actor, std::move(messages));
     return actor;

@@ -212,10 +212,12 @@ TEST_CASE("a peer cannot take a local name away") {
 
 TEST_CASE("a subscriber that ended is forgotten") {
   scene s;
-  auto gone = s.system.spawn([](caf::event_based_actor* self) -> caf::behavior {
-    self->set_default_handler(caf::drop);
-    return {[](caf::unit_t) {}};
-  });
+  auto gone = s.system.spawn(
+      [](caf::event_based_actor* self, caf::unit_t) -> caf::behavior {
+        self->set_default_handler(caf::drop);
+        return {[](caf::unit_t) {}};
+      },
+      caf::unit);
   s.tell(subscribe{gone});
   caf::anon_send_exit(gone, caf::exit_reason::kill);
   s.run();

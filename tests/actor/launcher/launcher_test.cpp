@@ -90,11 +90,13 @@ struct scene : test::deterministic_system {
   }
   bool launcher_ended() {
     bool ended = false;
-    auto watcher = system.spawn([&](caf::event_based_actor* self) -> caf::behavior {
-      self->monitor(launcher);
-      self->set_down_handler([&ended](caf::down_msg&) { ended = true; });
-      return {[](caf::unit_t) {}};
-    });
+    auto watcher = system.spawn(
+        [&](caf::event_based_actor* self, const caf::actor& watched) -> caf::behavior {
+          self->monitor(watched);
+          self->set_down_handler([&ended](caf::down_msg&) { ended = true; });
+          return {[](caf::unit_t) {}};
+        },
+        launcher);
     run();
     caf::anon_send_exit(watcher, caf::exit_reason::kill);
     run();
