@@ -25,12 +25,16 @@ struct fake_process : process {
   bool& alive;
 };
 
-struct scene : test::deterministic_system {
+struct records {
   std::vector<child_process::options> starts;
   std::vector<int> signals;
   bool alive = false;
   bool cannot_start = false;
   std::uint64_t generation = 100;
+};
+
+/// The records come first, since processes still write to them while the system ends.
+struct scene : records, test::deterministic_system {
   std::shared_ptr<link::post_office> office = std::make_shared<link::post_office>();
   caf::actor directory = capture();
   caf::actor worker = capture();

@@ -16,7 +16,7 @@ using throw_atom = caf::atom_constant<caf::atom("throw")>;
 using end_atom = caf::atom_constant<caf::atom("end")>;
 
 /// Records starts and ends of all children in order, and what each child's current handle is.
-struct scene : test::deterministic_system {
+struct records {
   std::vector<std::string> log;
   std::map<std::string, caf::actor> handles;
   std::map<std::string, std::uint64_t> generations;
@@ -24,7 +24,10 @@ struct scene : test::deterministic_system {
   std::map<std::string, int> failing_starts;
   caf::error supervisor_end;
   bool supervisor_ended = false;
+};
 
+/// The records come first, since actors still write to them while the system ends.
+struct scene : records, test::deterministic_system {
   scene() { spdlog::set_level(spdlog::level::off); }
 
   child_spec spec(const std::string& id, restart_kind kind = restart_kind::permanent) {
@@ -43,17 +46,19 @@ struct scene : test::deterministic_system {
   }
 
   caf::actor spawn_child(const std::string& id) {
-    return system.spawn([this, id](caf::event_based_actor* self) -> caf::behavior {
-      self->attach_functor([this, id](const caf::error&) { log.push_back("-" + id); });
-      self->set_exit_handler([this, id, self](caf::exit_msg& e) {
-        if (!refuse_to_end.contains(id)) self->quit(e.reason);
-      });
-      return {
-          [self](fail_atom) { self->quit(caf::make_error(caf::sec::runtime_error, "broken")); },
-          [self](end_atom) { self->quit(); },
-          [](throw_atom) { throw std::runtime_error("thrown"); },
-      };
-    });
+    return system.spawn(
+        [this](caf::event_based_actor* self, const std::string& id) -> caf::behavior {
+          self->attach_functor([this, id](const caf::error&) { log.push_back("-" + id); });
+          self->set_exit_handler([this, id, self](caf::exit_msg& e) {
+            if (!refuse_to_end.contains(id)) self->quit(e.reason);
+          });
+          return {
+              [self](fail_atom) { self->quit(caf::make_error(caf::sec::runtime_error, "broken")); },
+              [self](end_atom) { self->quit(); },
+              [](throw_atom) { throw std::runtime_error("thrown"); },
+          };
+        },
+        id);
   }
 
   caf::actor start(strategy how, std::vector<child_spec> children,
