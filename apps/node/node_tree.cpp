@@ -149,14 +149,16 @@ void node_tree::start_announcer() {
 void node_tree::watch_ground() {
   auto watched = ground_;
   watched.push_back(root_);
-  ground_.push_back(system_.spawn([this, watched](caf::event_based_actor* self) -> caf::behavior {
-    self->set_default_handler(caf::drop);
-    for (const auto& a : watched) self->monitor(a);
-    self->set_down_handler([this, self](caf::down_msg& d) {
-      if (!stopping_) on_lost_(self->system().render(d.reason));
-    });
-    return {[](caf::unit_t) {}};
-  }));
+  ground_.push_back(system_.spawn(
+      [this](caf::event_based_actor* self, const std::vector<caf::actor>& all) -> caf::behavior {
+        self->set_default_handler(caf::drop);
+        for (const auto& a : all) self->monitor(a);
+        self->set_down_handler([this, self](caf::down_msg& d) {
+          if (!stopping_) on_lost_(self->system().render(d.reason));
+        });
+        return {[](caf::unit_t) {}};
+      },
+      watched));
 }
 
 expected<void> node_tree::start() {
