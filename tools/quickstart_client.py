@@ -2,7 +2,7 @@
 """The client's side of tools/quickstart: waits until the cluster is ready, streams one answer, and tells how the request travelled. Standard library only.
 
     quickstart_client.py wait CONFIG SECONDS     until GET /readyz says 200; exit 1 with its reasons otherwise
-    quickstart_client.py ask CONFIG QUESTION     streams an answer; exit 1 if it does not end properly
+    quickstart_client.py ask CONFIG TEXT         streams how the model goes on; exit 1 if it does not end properly
     quickstart_client.py url CONFIG              prints the gateway's address
     quickstart_client.py model CONFIG            prints the first model's name
 """
@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 
 REQUEST_TIMEOUT_S = 120
-ANSWER_TOKENS_MAX = 160
+ANSWER_TOKENS_MAX = 120
 MIB = 1 << 20
 
 
@@ -67,17 +67,20 @@ def events(answer):
             yield line[len(b"data: "):].strip().decode()
 
 
-def ask(config, question):
+def ask(config, text):
+    # The quickstart's model is a base model: it continues texts and knows nothing of chats.
     body = json.dumps({
         "model": model_name(config),
-        "messages": [{"role": "user", "content": question}],
+        "prompt": text,
         "max_tokens": ANSWER_TOKENS_MAX,
-        "temperature": 0,
+        "temperature": 0.6,
+        "frequency_penalty": 0.6,
+        "seed": 1,
         "stream": True,
         "stream_options": {"include_usage": True},
     }).encode()
-    request = urllib.request.Request(base_url(config) + "/v1/chat/completions", body, {"Content-Type": "application/json"})
-    print(f"\n> {question}\n")
+    request = urllib.request.Request(base_url(config) + "/v1/completions", body, {"Content-Type": "application/json"})
+    print(f"\n{text}", end="", flush=True)
     try:
         answer = urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S)
     except urllib.error.HTTPError as e:
@@ -96,7 +99,7 @@ def ask(config, question):
                 return 1
             usage = chunk.get("usage") or usage
             for choice in chunk.get("choices", []):
-                print(choice["delta"].get("content") or "", end="", flush=True)
+                print(choice.get("text") or "", end="", flush=True)
                 finished = choice.get("finish_reason") or finished
     print("\n")
     if not (done and finished and usage):
@@ -121,8 +124,8 @@ def travelled(timeline):
             yield (f"prefill   {prefill.get('worker')}: waited {number_of(prefill, 'queue_ms')} ms, computed for {number_of(prefill, 'compute_ms')} ms, "
                    f"{prefill.get('cached_tokens', 0)} tokens from its cache")
         if transfer := attempt.get("transfer"):
-            yield (f"transfer  {transfer.get('bytes', 0) / MIB:.2f} MiB of KV in {transfer.get('pieces')} pieces over {transfer.get('transport')}: "
-                   f"{number_of(transfer, 'ms')} ms, of which {number_of(transfer, 'exposed_ms')} ms not hidden behind computing")
+            yield (f"transfer  {transfer.get('bytes', 0) / MIB:.2f} MiB of KV in {transfer.get('pieces')} pieces over {transfer.get('transport')}: sending took "
+                   f"{number_of(transfer, 'ms')} ms; decode had all of it {number_of(transfer, 'exposed_ms')} ms after the prompt was computed")
         if decode := attempt.get("decode"):
             yield f"decode    {decode.get('worker')}"
     yield (f"{timeline.get('prompt_tokens')} prompt tokens, {timeline.get('completion_tokens')} answer tokens, first after {number_of(timeline, 'ttft_ms')} ms, "
