@@ -9,6 +9,7 @@
 #include <chat.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <json-schema-to-grammar.h>
 #include <llama.h>
 #include <log.h>
 
@@ -75,6 +76,32 @@ grammar_triggers triggers_of(const common_chat_params& params, const vocabulary&
     }
     }
   }
+  return out;
+}
+
+/// The grammar of an answer that is a call from its first character on. llama.cpp's lets any text
+/// come before a forced call, which a weak model uses until it meets its limit; the same parser's
+/// grammar for after a trigger is just the call. Where an answer may begin with reasoning, the text
+/// stays.
+std::string grammar_of_forced_call(const common_chat_params& params) {
+  constexpr std::string_view root = "root ::= ";
+  if (params.supports_thinking || params.parser.empty()) return params.grammar;
+  common_peg_arena parser;
+  parser.load(params.parser);
+  auto call = build_grammar(
+      [&](const common_grammar_builder& builder) { parser.build_grammar(builder, true); });
+  const auto at = call.starts_with(root) ? 0 : call.find("\n" + std::string(root)) + 1;
+  if (at == 0 && !call.starts_with(root)) return params.grammar;  // without triggers
+  call.replace(at, root.size(), "forced-call ::= ");
+  return fmt::format("{}{} forced-call\n{}", root, gbnf_format_literal(params.generation_prompt),
+                     call);
+}
+
+common_chat_params apply_template(const common_chat_templates& templates,
+                                  const common_chat_templates_inputs& inputs) {
+  auto out = common_chat_templates_apply(&templates, inputs);
+  if (!inputs.tools.empty() && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED)
+    out.grammar = grammar_of_forced_call(out);
   return out;
 }
 
@@ -200,7 +227,7 @@ expected<rendered_chat> chat::apply(const request_inputs& in) const {
     // The format's own grammar and parser, the model's own turns.
     auto format_inputs = inputs;
     format_inputs.use_jinja = true;
-    auto format = common_chat_templates_apply(tool_format_.get(), format_inputs);
+    auto format = apply_template(*tool_format_, format_inputs);
     describe_tools(inputs);
     inputs.force_pure_content = plain_answers_;
     params = common_chat_templates_apply(templates_.get(), inputs);
@@ -211,7 +238,7 @@ expected<rendered_chat> chat::apply(const request_inputs& in) const {
     out.parses = true;
   } else {
     if (!describes_tools_) describe_tools(inputs);  // turns with calls in the conversation so far
-    params = common_chat_templates_apply(templates_.get(), inputs);
+    params = apply_template(*templates_, inputs);
     out.parses = in.calls_tools || params.supports_thinking;
     if (out.parses && !in.schema.empty()) {
       inputs.json_schema = in.schema;
