@@ -39,7 +39,11 @@ struct Route {
 }
 
 struct RouteRefused { key @0 :JobKey; failure @1 :Failure; }
-struct RouteRelease { leases @0 :List(UInt64); host @1 :Text; }
+struct RouteRelease {
+  leases @0 :List(UInt64);
+  host @1 :Text;
+  prefills @2 :List(UInt64);   # leases whose prefill worker has done its share; decode goes on
+}
 
 struct WorkerReport {
   # A worker's own truth, each second and at each change of state. A missing report is "unknown", not "idle".

@@ -161,6 +161,7 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
         read_safely([&] {
           msg::view<msg::RouteRelease> in{e};
           for (auto lease : in->getLeases()) self->state.policy->release(lease);
+          for (auto lease : in->getPrefills()) self->state.policy->release_prefill(lease);
         });
       },
       [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {

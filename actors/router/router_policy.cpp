@@ -234,6 +234,18 @@ void router_policy::release(std::uint64_t id) {
   leases_.erase(i);
 }
 
+void router_policy::release_prefill(std::uint64_t id) {
+  auto i = leases_.find(id);
+  if (i == leases_.end() || i->second.prefill.empty()) return;
+  auto& l = i->second;
+  if (auto w = workers_.find(l.prefill);
+      w != workers_.end() && w->second.entry.generation == l.prefill_generation) {
+    w->second.leased_tokens -= l.prefill_tokens;
+    --w->second.leases;
+  }
+  l.prefill.clear();
+}
+
 void router_policy::report(const std::string& name, std::uint64_t generation,
                            const worker_report& r) {
   auto i = workers_.find(name);

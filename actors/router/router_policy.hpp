@@ -103,6 +103,8 @@ class router_policy {
 
   std::variant<route_choice, route_refusal> decide(const route_query& q);
   void release(std::uint64_t lease);
+  /// The prefill worker's share only: decode goes on.
+  void release_prefill(std::uint64_t lease);
 
   void report(const std::string& worker, std::uint64_t generation, const worker_report& r);
   /// Numbered messages; false: there is a gap, ask for everything again.

@@ -262,6 +262,24 @@ TEST_CASE("a lease is given back once, whoever asks how often") {
   CHECK(s.view("decode/p/a1.0").leased_tokens == 0);
 }
 
+TEST_CASE("a prefill worker's share of a lease is given back before decode's, once") {
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1")}};
+  auto first = s.choose(), second = s.choose();
+  s.policy.release_prefill(first.lease);
+  s.policy.release_prefill(first.lease);
+  s.policy.release_prefill(first_lease - 1);
+  CHECK(s.view("prefill/p/a1.0").leases == 1);
+  CHECK(s.view("prefill/p/a1.0").leased_tokens == 1'000);
+  CHECK(s.view("decode/p/a1.0").leases == 2);
+  s.policy.release(first.lease);
+  CHECK(s.view("prefill/p/a1.0").leases == 1);
+  CHECK(s.view("decode/p/a1.0").leases == 1);
+  s.policy.release(second.lease);
+  s.policy.release_prefill(second.lease);
+  CHECK(s.view("prefill/p/a1.0").leased_tokens == 0);
+  CHECK(s.policy.open_leases() == 0);
+}
+
 TEST_CASE("a release meant for an earlier incarnation of the shard frees nothing of this one") {
   const std::vector<directory::entry> all{worker("both/p/a1.0", both, "a1")};
   router_policy before{{}, places(), {"m"}, 17};
@@ -403,7 +421,7 @@ TEST_CASE("whatever happens in whatever order, released leases leave nothing beh
   std::vector<std::uint64_t> leases;
   std::set<std::uint64_t> seen;
   for (int step = 0; step < 2'000; ++step) {
-    switch (below(6)) {
+    switch (below(7)) {
     case 0:
       s.policy.update({{some_worker(7 + below(3))}, {}});
       break;
@@ -417,6 +435,10 @@ TEST_CASE("whatever happens in whatever order, released leases leave nothing beh
       break;
     case 3:
       if (below(20) == 0) s.policy.lose_host(hosts[below(3)]);
+      break;
+    case 4:
+      if (!leases.empty())
+        s.policy.release_prefill(leases[below(static_cast<unsigned>(leases.size()))]);
       break;
     default: {
       auto q = shard::query(1 + below(100'000));
