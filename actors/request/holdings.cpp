@@ -4,17 +4,6 @@
 
 namespace troupe::request {
 
-void write(msg::JobKey::Builder out, const job_key& key) {
-  out.setRequestHigh(key.id.high);
-  out.setRequestLow(key.id.low);
-  out.setPrompt(key.prompt);
-  out.setAttempt(key.attempt);
-}
-
-job_key read(msg::JobKey::Reader in) {
-  return {{in.getRequestHigh(), in.getRequestLow()}, in.getPrompt(), in.getAttempt()};
-}
-
 void job_book::add(const worker& w, const job_key& key) {
   std::lock_guard lock{mutex_};
   jobs_[w].insert(key);
@@ -74,6 +63,13 @@ held_route::held_route(std::shared_ptr<link::post_office> office, msg::address f
                        msg::address router, std::uint64_t lease, std::string host)
     : office_(std::move(office)), from_(std::move(from)), router_(std::move(router)), lease_(lease),
       host_(std::move(host)) {}
+
+void held_route::prefill_done() {
+  msg::draft<msg::RouteRelease> d;
+  d->initPrefills(1).set(0, lease_);
+  d->setHost(host_);
+  if (auto e = std::move(d).freeze()) office_->send(router_, from_, *std::move(e));
+}
 
 held_route::~held_route() {
   msg::draft<msg::RouteRelease> d;

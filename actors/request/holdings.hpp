@@ -2,7 +2,7 @@
 
 #include "actors/link/post_office.hpp"
 #include "actors/request/submission.hpp"
-#include "messages/common.capnp.h"
+#include "messages/job_key.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -11,7 +11,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 namespace troupe::request {
@@ -19,20 +18,7 @@ namespace troupe::request {
 // What a request holds, as objects whose destructors give it back. Whatever ends a request actor
 // (done, client gone, deadline, error, kill), its state's destructor runs.
 
-/// One attempt at one prompt of a request; msg::JobKey as a value.
-struct job_key {
-  request_id id;
-  std::uint16_t prompt = 0;
-  std::uint32_t attempt = 0;
-  friend bool operator<(const job_key& a, const job_key& b) {
-    return std::tie(a.id.high, a.id.low, a.prompt, a.attempt) <
-           std::tie(b.id.high, b.id.low, b.prompt, b.attempt);
-  }
-  friend bool operator==(const job_key&, const job_key&) = default;
-};
-
-void write(msg::JobKey::Builder out, const job_key& key);
-job_key read(msg::JobKey::Reader in);
+using msg::job_key;
 
 /// All jobs of a node that are open at workers, so that one message per worker renews their leases.
 /// Thread-safe.
@@ -82,6 +68,8 @@ class held_route {
   ~held_route();
   held_route(const held_route&) = delete;
   held_route& operator=(const held_route&) = delete;
+  /// The prefill worker has done its share: other prompts can be leased to it.
+  void prefill_done();
 
  private:
   std::shared_ptr<link::post_office> office_;

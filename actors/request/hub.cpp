@@ -1,11 +1,13 @@
 #include "actors/request/hub.hpp"
 
+#include "actors/request/deadline_queue.hpp"
 #include "actors/router/router_actor.hpp"
 
 #include <caf/all.hpp>
 
 #include <spdlog/spdlog.h>
 
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -27,6 +29,7 @@ namespace troupe::request {
 namespace {
 
 using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
+using deadlines_atom = caf::atom_constant<caf::atom("hublate")>;
 
 /// Keys in one RenewLeases; more go into a second message. Far below the cap of a message.
 constexpr std::size_t keys_per_renewal_max = 8'192;
@@ -53,6 +56,7 @@ struct hub_state {
   std::shared_ptr<const request_context> context;
   std::shared_ptr<admission> gate;
   std::unordered_map<request_id, caf::actor, id_hash> requests;
+  deadline_queue deadlines;
   std::map<caf::actor_addr, request_id> ids;
   std::string closing;  ///< why nothing new is taken
   static constexpr const char* name = "requests";
@@ -68,6 +72,7 @@ struct hub_state {
   void open(const open_request& x) {
     auto request = spawn_request(self, context, x.what, x.place);
     if (!closing.empty()) self->send(request, shut_down{closing});
+    wake_at(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
     ids.emplace(request.address(), x.what->id);
     requests.emplace(x.what->id, std::move(request));
   }
@@ -76,13 +81,24 @@ struct hub_state {
     auto i = ids.find(down.source);
     if (i == ids.end()) return;
     requests.erase(i->second);
+    deadlines.remove(i->second);
     ids.erase(i);
+  }
+
+  void wake_at(std::optional<deadline_queue::time_point> when) {
+    if (when) self->delayed_send(self, *when - self->clock().now(), deadlines_atom::value);
+  }
+  void end_late() {
+    const auto now = self->clock().now();
+    for (const auto& id : deadlines.take_late(now))
+      if (auto i = requests.find(id); i != requests.end()) self->send(i->second, deadline_passed{});
+    wake_at(deadlines.woken());
   }
 
   template <class Schema>
   void pass(const msg::envelope<Schema>& e) {
     msg::view<Schema> in{e};
-    if (auto i = requests.find(request::read(in->getKey()).id); i != requests.end())
+    if (auto i = requests.find(msg::read(in->getKey()).id); i != requests.end())
       self->send(i->second, e);
   }
 
@@ -90,7 +106,7 @@ struct hub_state {
     msg::view<msg::Route> in{e};
     auto lease = std::make_shared<held_route>(context->office, context->self, context->router,
                                               in->getLease(), context->host);
-    if (auto i = requests.find(request::read(in->getKey()).id); i != requests.end())
+    if (auto i = requests.find(msg::read(in->getKey()).id); i != requests.end())
       self->send(i->second, route_given{e, std::move(lease)});
   }
 
@@ -198,6 +214,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       },
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
+      [self](deadlines_atom) { self->state.end_late(); },
       [self](const end_requests& x) { self->state.end_all(x.reason); },
   };
 }

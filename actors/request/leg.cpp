@@ -146,20 +146,6 @@ const char* name_of(msg::TransferPlan p) {
   return "decodePrefills";
 }
 
-const char* name_of(msg::FinishReason r) {
-  switch (r) {
-  case msg::FinishReason::STOP:
-    return "stop";
-  case msg::FinishReason::LENGTH:
-    return "length";
-  case msg::FinishReason::TOOL_CALLS:
-    return "tool_calls";
-  case msg::FinishReason::NONE:
-    break;
-  }
-  return "";
-}
-
 failure read(msg::Failure::Reader f) {
   failure result;
   result.http_status = f.getHttpStatus() == 0 ? 500 : f.getHttpStatus();

@@ -91,7 +91,6 @@ expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key,
 /// 16 random bytes; empty when there is no randomness (workers refuse that).
 std::vector<std::uint8_t> one_time_token();
 const char* name_of(msg::TransferPlan p);
-const char* name_of(msg::FinishReason r);
 failure read(msg::Failure::Reader f);
 void fill(attempt_record& r, msg::PrefillDone::Reader in);
 

@@ -1,6 +1,7 @@
 #include "actors/request/request_actor.hpp"
 
 #include "actors/request/leg.hpp"
+#include "messages/finish_reason.hpp"
 
 #include <caf/all.hpp>
 
@@ -13,7 +14,6 @@ namespace troupe::request {
 
 namespace {
 
-using deadline_atom = caf::atom_constant<caf::atom("rqdeadline")>;
 using route_late_atom = caf::atom_constant<caf::atom("rqrtlate")>;
 using again_atom = caf::atom_constant<caf::atom("rqagain")>;
 using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
@@ -48,7 +48,6 @@ struct request_state {
     account.status = "running";
     for (std::size_t i = 0; i < what->prompts.size(); ++i)
       legs.emplace_back(static_cast<std::uint16_t>(i), what->choices);
-    self->delayed_send(self, what->timeout, deadline_atom::value);
     for (auto& l : legs)
       if (!over) start_attempt(l);
     record();
@@ -105,7 +104,7 @@ struct request_state {
 
   void routed(const route_given& x) {
     msg::view<msg::Route> route{x.route};
-    const auto key = request::read(route->getKey());
+    const auto key = msg::read(route->getKey());
     auto* l = find(key);
     if (!l || l->route) return;  // a lease for an attempt that is over goes straight back
     l->route = x.lease;
@@ -160,7 +159,7 @@ struct request_state {
 
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
-    auto* l = find(request::read(in->getKey()));
+    auto* l = find(msg::read(in->getKey()));
     if (!l) return;
     auto why = read(in->getFailure());
     // A stream that the client has begun to read waits for a worker; a new request is told at once.
@@ -185,7 +184,7 @@ struct request_state {
 
   void accepted(const msg::envelope<msg::Accepted>& e) {
     msg::view<msg::Accepted> in{e};
-    auto* l = find(request::read(in->getKey()));
+    auto* l = find(msg::read(in->getKey()));
     if (!l) return;
     if (l->accepted)
       return;  // the client knows; work that a failover repeats is nobody's cached token
@@ -202,7 +201,7 @@ struct request_state {
   template <class Schema>
   void job_ended_badly(const msg::envelope<Schema>& e) {
     msg::view<Schema> in{e};
-    auto* l = find(request::read(in->getKey()));
+    auto* l = find(msg::read(in->getKey()));
     if (!l) return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
@@ -214,9 +213,10 @@ struct request_state {
 
   void prefilled(const msg::envelope<msg::PrefillDone>& e) {
     msg::view<msg::PrefillDone> in{e};
-    auto* l = find_attempt(request::read(in->getKey()));
+    auto* l = find_attempt(msg::read(in->getKey()));
     if (!l) return;
     close_job(*l, in->getWorker().cStr());
+    if (l->route) l->route->prefill_done();
     auto& r = record_of(*l);
     fill(r, *in);
     // `Accepted` came before the engine had looked; of a repetition nothing was saved for the
@@ -229,7 +229,7 @@ struct request_state {
 
   void job_done(const msg::envelope<msg::JobDone>& e) {
     msg::view<msg::JobDone> in{e};
-    auto* l = find_attempt(request::read(in->getKey()));
+    auto* l = find_attempt(msg::read(in->getKey()));
     if (!l) return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
@@ -246,7 +246,7 @@ struct request_state {
   void slice(const batch_slice& x) {
     msg::view<msg::TokenBatch> batch{x.batch};
     auto delta = batch->getStreams()[x.index];
-    auto* l = find(request::read(delta.getKey()));
+    auto* l = find(msg::read(delta.getKey()));
     if (!l || !l->decode || batch->getGeneration() != l->decode->worker().generation) return;
     if (!l->accepted) {
       if (l->early.size() >= early_slices_max)
@@ -281,7 +281,8 @@ struct request_state {
     l.finished = true;
     l.route.reset();
     if (!std::all_of(legs.begin(), legs.end(), [](const auto& x) { return x.finished; })) return;
-    end("done", name_of(legs.front().ledger.finish()));
+    const auto* why = msg::finish_name(legs.front().ledger.finish());
+    end("done", why == nullptr ? "" : why);
     what->client->on_finished(
         {account.prompt_tokens, account.cached_tokens, account.completion_tokens});
     let_go();
@@ -380,7 +381,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self,
       [self](const msg::envelope<msg::JobDone>& e) { self->state.job_done(e); },
       [self](const msg::envelope<msg::PartCredit>& e) {
         msg::view<msg::PartCredit> in{e};
-        if (auto* l = self->state.find(request::read(in->getKey())))
+        if (auto* l = self->state.find(msg::read(in->getKey())))
           self->state.send_parts(*l, in->getReceived());
       },
       [self](const worker_gone& x) { self->state.lost(x); },
@@ -391,7 +392,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self,
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))
           self->state.start_attempt(*l);
       },
-      [self](deadline_atom) {
+      [self](const deadline_passed&) {
         const auto limit = self->state.what->timeout.count();
         self->state.fail(
             {504,

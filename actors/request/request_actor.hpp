@@ -70,6 +70,8 @@ struct cancel_request {
 inline bool may_work(msg::EntryState s) {
   return s == msg::EntryState::READY || s == msg::EntryState::DRAINING;
 }
+/// The request's time is over (the hub's `deadline_queue`).
+struct deadline_passed {};
 /// The node is stopping: end now, with an error that says so.
 struct shut_down {
   std::string reason;
@@ -87,4 +89,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::batch_slice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::shut_down)

@@ -3,13 +3,13 @@
 #include "messages/base/expected.hpp"
 #include "messages/completion.capnp.h"
 #include "messages/job.capnp.h"
+#include "messages/job_key.hpp"
 
 #include <kj/array.h>
 
 #include <capnp/common.h>
 
 #include <chrono>
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,12 +17,7 @@
 
 namespace troupe::request {
 
-/// 128 random bits.
-struct request_id {
-  std::uint64_t high = 0;
-  std::uint64_t low = 0;
-  friend auto operator<=>(const request_id&, const request_id&) = default;
-};
+using msg::request_id;
 
 /// One prompt of a request: a flat `msg::Completion`, kept for failover and sent in parts when it
 /// is large. Immutable, shared.

@@ -67,17 +67,6 @@ void write_delta(msg::StreamDelta::Builder out, const job_route& route,
 
 }  // namespace
 
-void write(msg::JobKey::Builder out, const transfer::job_key& key) {
-  out.setRequestHigh(key.request_high);
-  out.setRequestLow(key.request_low);
-  out.setPrompt(key.prompt);
-  out.setAttempt(key.attempt);
-}
-
-transfer::job_key read_key(msg::JobKey::Reader in) {
-  return {in.getRequestHigh(), in.getRequestLow(), in.getPrompt(), in.getAttempt()};
-}
-
 void write_failure(msg::Failure::Builder out, const error& why, int http_status, bool retryable) {
   out.setCode(why.code);
   out.setMessage(why.message);

@@ -17,8 +17,6 @@ std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
     const std::string& worker, std::uint64_t generation, std::uint64_t step,
     std::span<const routed_delta* const> deltas);
 
-void write(msg::JobKey::Builder out, const transfer::job_key& key);
-transfer::job_key read_key(msg::JobKey::Reader in);
 void write_failure(msg::Failure::Builder out, const error& why, int http_status, bool retryable);
 
 }  // namespace troupe::workers

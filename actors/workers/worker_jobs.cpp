@@ -42,7 +42,7 @@ void worker_state::take_decode(msg::DecodeJob::Reader in) {
 
 /// The part that all jobs share; null when the job was refused.
 job* worker_state::take(msg::Job::Reader in, job_kind kind) {
-  const auto key = read_key(in.getKey());
+  const auto key = msg::read(in.getKey());
   const std::string reply_to = in.getReplyTo().cStr();
   if (open.contains(key)) return nullptr;  // the first one counts
   auto content = content_assembly::begin(
@@ -100,7 +100,7 @@ void worker_state::note_peer(msg::WorkerRef::Reader peer) {
 }
 
 void worker_state::take_part(msg::PromptPart::Reader in) {
-  auto* j = find(read_key(in.getKey()));
+  auto* j = find(msg::read(in.getKey()));
   if (!j || j->content.complete()) return;
   if (auto added = j->content.add(in.getOffset(), in.getBytes()); !added)
     return reject(*j, {added.error(), status_internal, true});
@@ -342,12 +342,12 @@ void worker_state::cancel(msg::CancelJobs::Reader in) {
   const std::string reason = in.getReason().size() > 0 ? in.getReason().cStr()
                                                        : "the request was cancelled";
   for (auto key : in.getKeys())
-    if (auto* j = find(read_key(key))) end(*j, {"cancelled", reason});
+    if (auto* j = find(msg::read(key))) end(*j, {"cancelled", reason});
 }
 
 void worker_state::renew(msg::RenewLeases::Reader in) {
   for (auto key : in.getKeys())
-    if (auto* j = find(read_key(key))) j->lease_until = now() + j->lease;
+    if (auto* j = find(msg::read(key))) j->lease_until = now() + j->lease;
 }
 
 /// Leases and deadlines: an isolated worker frees by itself what nobody asks for any more.

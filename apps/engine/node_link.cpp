@@ -8,7 +8,7 @@
 
 namespace troupe::apps {
 
-struct node_link::shared {
+struct node_link_news {
   std::shared_ptr<link::post_office> office;
   std::function<void()> on_up;
   std::function<void(std::string)> on_gone;
@@ -25,42 +25,47 @@ struct owner_state {
   bool up = false;
 };
 
+/// Owns the link and says when the node is gone.
+caf::behavior owner(caf::stateful_actor<owner_state>* self,
+                    const std::shared_ptr<node_link_news>& s) {
+  self->set_default_handler(caf::drop);
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->delayed_send(self, node_link::gone_after, gone_atom::value, std::uint64_t{0});
+  return {
+      [self, s](const link::link_up& x) {
+        self->state.up = true;
+        s->office->set_default_route(x.link);
+        s->on_up();
+      },
+      [self](const link::link_down& x) {
+        self->state.up = false;
+        spdlog::warn("event=node_unlinked reason=\"{}\"", x.reason);
+        self->delayed_send(self, node_link::gone_after, gone_atom::value, ++self->state.outages);
+      },
+      [s](const link::link_refused& x) {
+        {
+          std::lock_guard lock{s->mutex};
+          s->refused = x.why;
+        }
+        s->on_gone("the node refused this engine: " + x.why.message);
+      },
+      [self, s](gone_atom, std::uint64_t outage) {
+        if (!self->state.up && outage == self->state.outages)
+          s->on_gone("no link to the node for " + std::to_string(node_link::gone_after.count()) +
+                     " ms");
+      },
+  };
+}
+
 }  // namespace
 
 node_link::node_link(caf::actor_system& system, std::shared_ptr<link::post_office> office,
                      options how)
-    : shared_(std::make_shared<shared>()) {
+    : shared_(std::make_shared<node_link_news>()) {
   shared_->office = office;
   shared_->on_up = std::move(how.on_up);
   shared_->on_gone = std::move(how.on_gone);
-  owner_ = system.spawn([s = shared_](caf::stateful_actor<owner_state>* self) -> caf::behavior {
-    self->set_default_handler(caf::drop);
-    self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
-    self->delayed_send(self, gone_after, gone_atom::value, std::uint64_t{0});
-    return {
-        [self, s](const link::link_up& x) {
-          self->state.up = true;
-          s->office->set_default_route(x.link);
-          s->on_up();
-        },
-        [self](const link::link_down& x) {
-          self->state.up = false;
-          spdlog::warn("event=node_unlinked reason=\"{}\"", x.reason);
-          self->delayed_send(self, gone_after, gone_atom::value, ++self->state.outages);
-        },
-        [s](const link::link_refused& x) {
-          {
-            std::lock_guard lock{s->mutex};
-            s->refused = x.why;
-          }
-          s->on_gone("the node refused this engine: " + x.why.message);
-        },
-        [self, s](gone_atom, std::uint64_t outage) {
-          if (!self->state.up && outage == self->state.outages)
-            s->on_gone("no link to the node for " + std::to_string(gone_after.count()) + " ms");
-        },
-    };
-  });
+  owner_ = system.spawn(owner, shared_);
   link::link_context context;
   context.self.cluster_id = how.cluster_id;
   context.self.process = link::random_process_id();

@@ -18,6 +18,9 @@
 
 namespace troupe::apps {
 
+/// What a link's owner shares with the object that started it.
+struct node_link_news;
+
 /// An engine's link to the node that started it, and what the process wants to know of it.
 /// Thread-safe.
 ///
@@ -50,8 +53,7 @@ class node_link {
   std::optional<error> refusal() const;
 
  private:
-  struct shared;
-  std::shared_ptr<shared> shared_;
+  std::shared_ptr<node_link_news> shared_;
   caf::actor owner_;
   caf::actor connector_;
 };

@@ -1,5 +1,6 @@
 #include "apps/node/data_plane.hpp"
 
+#include "actors/gateway/gateway_actor.hpp"
 #include "actors/request/hub.hpp"
 #include "actors/router/router_actor.hpp"
 
@@ -7,9 +8,7 @@
 
 #include <openssl/sha.h>
 
-#include <atomic>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 namespace troupe::apps {
@@ -130,39 +129,50 @@ void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t gener
 void data_plane::announce(std::uint64_t generation) {
   if (router_here()) set_entry(router::router_name, msg::Role::ROUTER, generation);
   set_entry(request::hub_name(host_), msg::Role::REQUESTS, generation);
-  if (gateway_) set_entry("gateway/" + host_, msg::Role::GATEWAY, generation);
+  if (gateway_here()) set_entry("gateway/" + host_, msg::Role::GATEWAY, generation);
   for (const auto& e : config::engines_on(cluster_, host_))
     set_entry("launcher/" + e.pool + "/" + e.host + "." + std::to_string(e.index),
               msg::Role::LAUNCHER, generation);
 }
 
-expected<void> data_plane::start_gateway() {
+void data_plane::add_gateway(std::vector<supervision::child_spec>& children) {
   const auto* here = gateway_here();
-  if (!here) return ok;
+  if (!here) return;
   gateway::gateway_options o;
   o.address = here->address;
   o.port = here->port;
   o.limits = cluster_.limits;
   o.chain_key = chain_key(cluster_.section.id);
   o.models = model_names(cluster_);
-  gateway_ = std::make_unique<gateway::http_gateway>(std::move(o), desk_);
-  return gateway_->start();
+  children.push_back({"gateway/" + host_,
+                      [this, o](std::uint64_t) -> expected<caf::actor> {
+                        auto started = gateway::spawn_gateway(system_, o, desk_);
+                        std::lock_guard lock{gateway_mutex_};
+                        if (started) gateway_ = *started;
+                        return started;
+                      },
+                      // One that was told to stop has ended well.
+                      supervision::restart_kind::transient});
 }
 
 void data_plane::drain(const std::function<bool()>& poll) {
-  if (!gateway_) return;
-  auto done = std::make_shared<std::atomic<bool>>(false);
-  gateway_->drain([done] { *done = true; });
+  caf::actor gateway;
+  {
+    std::lock_guard lock{gateway_mutex_};
+    gateway = gateway_;
+  }
+  if (!gateway) return;
+  caf::scoped_actor me{system_};
+  me->monitor(gateway);
+  me->send(gateway, gateway::drain_gateway{caf::actor_cast<caf::actor>(me)});
   using clock = std::chrono::steady_clock;
   const auto until = clock::now() + cluster_.limits.drain_timeout + drain_slack_ms;
-  while (!*done && clock::now() < until && !poll()) std::this_thread::sleep_for(drain_poll_ms);
-  // Clients hear of the end from us, not from engines that vanish.
-  if (!*done) gateway_.reset();
-}
-
-void data_plane::stop() {
-  gateway_.reset();
-  desk_->set(nullptr);
+  bool done = false;
+  while (!done && clock::now() < until && !poll())
+    me->receive([&](const gateway::gateway_drained&) { done = true; },
+                [&](const caf::down_msg&) { done = true; }, caf::after(drain_poll_ms) >> [] {});
+  // Clients hear of the end from the gateway, not from engines that vanish.
+  if (!done) me->send_exit(gateway, caf::exit_reason::user_shutdown);
 }
 
 }  // namespace troupe::apps

@@ -1,13 +1,13 @@
 #pragma once
 
 #include "actors/directory/directory_actor.hpp"
-#include "actors/gateway/gateway.hpp"
 #include "actors/link/post_office.hpp"
 #include "actors/request/submission.hpp"
 #include "actors/supervision/supervisor.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
 
+#include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
 #include <chrono>
@@ -45,16 +45,14 @@ class data_plane {
 
   /// Router and hub, as children of the node's supervisor.
   void add_children(std::vector<supervision::child_spec>& children);
-  /// The gateway, if it is here. Errors: as `http_gateway::start`.
-  expected<void> start_gateway();
+  /// The gateway, if it is here; last, so that it is stopped before what its answers need.
+  void add_gateway(std::vector<supervision::child_spec>& children);
   /// Tells the directory of the actors here.
   void announce(std::uint64_t generation);
 
   /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when
   /// `limits.drain_timeout` has ended them, or when `poll` says true.
   void drain(const std::function<bool()>& poll);
-  /// Ends open answers with an error.
-  void stop();
 
  private:
   const config::gateway* gateway_here() const;
@@ -68,7 +66,8 @@ class data_plane {
   std::shared_ptr<directory::directory_view> view_;
   caf::actor directory_;
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
-  std::unique_ptr<gateway::http_gateway> gateway_;
+  std::mutex gateway_mutex_;
+  caf::actor gateway_;  ///< the current incarnation
 };
 
 }  // namespace troupe::apps

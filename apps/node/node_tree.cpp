@@ -176,9 +176,9 @@ expected<void> node_tree::start() {
   add_connectors(o.children);
   data_->add_children(o.children);
   add_launchers(o.children);
+  data_->add_gateway(o.children);
   root_ = supervision::spawn_supervisor(system_, std::move(o));
   watch_ground();
-  if (auto open = data_->start_gateway(); !open) return open;
   data_->announce(next_generation());
   return ok;
 }
@@ -233,10 +233,9 @@ void node_tree::stop_engines(std::chrono::milliseconds drain, const std::functio
 
 void node_tree::stop() {
   stopping_ = true;
-  if (data_) data_->stop();
   if (root_) {
     caf::scoped_actor me{system_};
-    // Connectors end their links with them, launchers their engines.
+    // The gateway ends open answers, launchers their engines, connectors their links.
     me->monitor(root_);
     me->send_exit(root_, caf::exit_reason::user_shutdown);
     me->receive([](const caf::down_msg&) {},

@@ -43,7 +43,7 @@ class node_tree {
   node_tree(const node_tree&) = delete;
   node_tree& operator=(const node_tree&) = delete;
 
-  /// Listeners, then everything else in order. Errors: as `link::listen`, and of the gateway.
+  /// Listeners, then everything else in order. Errors: as `link::listen`.
   expected<void> start();
 
   /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused.

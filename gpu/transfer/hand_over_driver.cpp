@@ -19,8 +19,7 @@ time_point now() { return std::chrono::steady_clock::now(); }
 
 /// Both sides derive the same number from what only they know.
 std::uint64_t transfer_number(const job_key& key, const transfer_token& token) {
-  const std::array<std::uint64_t, 4> names{key.request_high, key.request_low, key.prompt,
-                                           key.attempt};
+  const std::array<std::uint64_t, 4> names{key.id.high, key.id.low, key.prompt, key.attempt};
   return XXH3_64bits_withSeed(token.data(), token.size(), XXH3_64bits(names.data(), sizeof names));
 }
 

@@ -118,11 +118,7 @@ hand_over_message::body_type read_body(msg::HandOver::Reader in) {
 std::vector<std::byte> encode(const hand_over_message& message) {
   capnp::MallocMessageBuilder builder;
   auto root = builder.initRoot<msg::HandOver>();
-  auto key = root.initKey();
-  key.setRequestHigh(message.key.request_high);
-  key.setRequestLow(message.key.request_low);
-  key.setPrompt(message.key.prompt);
-  key.setAttempt(message.key.attempt);
+  write(root.initKey(), message.key);
   root.setToken(
       kj::arrayPtr(reinterpret_cast<const kj::byte*>(message.token.data()), message.token.size()));
   std::visit(
@@ -164,8 +160,7 @@ expected<hand_over_message> decode_hand_over(std::span<const std::byte> bytes) {
     capnp::FlatArrayMessageReader reader(words, options);
     auto root = reader.getRoot<msg::HandOver>();
     hand_over_message message;
-    auto key = root.getKey();
-    message.key = {key.getRequestHigh(), key.getRequestLow(), key.getPrompt(), key.getAttempt()};
+    message.key = msg::read(root.getKey());
     auto token = root.getToken();
     auto first = reinterpret_cast<const std::byte*>(token.begin());
     message.token.assign(first, first + token.size());

@@ -2,8 +2,8 @@
 
 #include "gpu/engine/types.hpp"
 #include "messages/base/expected.hpp"
+#include "messages/job_key.hpp"
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,15 +13,7 @@
 
 namespace troupe::transfer {
 
-/// One attempt at one prompt of a request; msg::JobKey as a value.
-struct job_key {
-  std::uint64_t request_high = 0;
-  std::uint64_t request_low = 0;
-  std::uint16_t prompt = 0;
-  std::uint32_t attempt = 0;
-
-  auto operator<=>(const job_key&) const = default;
-};
+using msg::job_key;
 
 /// What a prefill worker offers.
 struct offer_of_kv {

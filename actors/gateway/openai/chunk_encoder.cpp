@@ -1,6 +1,7 @@
 #include "actors/gateway/openai/chunk_encoder.hpp"
 
 #include "actors/gateway/openai/json_output.hpp"
+#include "messages/finish_reason.hpp"
 
 namespace troupe::gateway::openai {
 
@@ -138,7 +139,7 @@ void chunk_encoder::chat_delta(std::string& to, std::size_t choice, msg::StreamD
     append_logprobs(to, choice, d);
     close(to, nullptr);
   }
-  if (const auto* finish = finish_name(d.getFinish())) {
+  if (const auto* finish = msg::finish_name(d.getFinish())) {
     open(to, choice);
     to += R"(,"delta":{},"logprobs":null)";
     close(to, finish);
@@ -147,7 +148,7 @@ void chunk_encoder::chat_delta(std::string& to, std::size_t choice, msg::StreamD
 
 void chunk_encoder::completion_delta(std::string& to, std::size_t choice,
                                      msg::StreamDelta::Reader d) {
-  const auto* finish = finish_name(d.getFinish());
+  const auto* finish = msg::finish_name(d.getFinish());
   const auto text = view_of(d.getText());
   const bool has_logprobs = logprobs_ && d.getLogprobs().size() > 0;
   if (text.empty() && finish == nullptr && !has_logprobs) return;

@@ -21,20 +21,6 @@ void write_model(json_writer& w, const listed_model& model, std::int64_t created
 
 }  // namespace
 
-const char* finish_name(msg::FinishReason reason) {
-  switch (reason) {
-  case msg::FinishReason::STOP:
-    return "stop";
-  case msg::FinishReason::LENGTH:
-    return "length";
-  case msg::FinishReason::TOOL_CALLS:
-    return "tool_calls";
-  case msg::FinishReason::NONE:
-    break;
-  }
-  return nullptr;
-}
-
 std::string encode_error(const api_error& e) {
   std::string text;
   string_output out{text};

@@ -19,9 +19,6 @@ struct answer_identity {
   bool chat = true;
 };
 
-/// OpenAI's name of a finish reason; null for none.
-const char* finish_name(msg::FinishReason reason);
-
 /// `{"error":{...}}`.
 std::string encode_error(const api_error& e);
 

@@ -1,6 +1,7 @@
 #include "actors/gateway/openai/whole_answer.hpp"
 
 #include "actors/gateway/openai/json_output.hpp"
+#include "messages/finish_reason.hpp"
 
 #include <utility>
 
@@ -128,7 +129,7 @@ std::string whole_answer::encode(const request::totals& sum) {
     }
     encode_logprobs(to, c);
     to += R"(,"finish_reason":)";
-    const auto* finish = finish_name(c.finish);
+    const auto* finish = msg::finish_name(c.finish);
     to += finish == nullptr ? "null" : "\"" + std::string(finish) + "\"";
     to += '}';
   }

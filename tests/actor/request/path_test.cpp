@@ -33,7 +33,7 @@ TEST_CASE_METHOD(stage, "prefill and decode apart get jobs of one attempt with o
                         "timeline tells of the transfer") {
   auto c = submit();
   auto key = asked_once().key;
-  route(key, decode, &prefill);
+  const auto lease = route(key, decode, &prefill);
   CHECK(given(decode) == lines{"decode from prefill/p/a.0 0/1"});
   CHECK(given(prefill) == lines{"prefill to decode/p/b.0 0/1"});
   REQUIRE(tokens_of_jobs.size() == 2);
@@ -43,6 +43,8 @@ TEST_CASE_METHOD(stage, "prefill and decode apart get jobs of one attempt with o
   accept(key, prefill, 10);
   prefill_done(key, 4);
   CHECK(hub.jobs->size() == 1);
+  CHECK(released().empty());
+  CHECK(prefills_released == std::vector{lease});  // the rest when decode ends
   accept(key, decode, 10, 9);  // decode's own, once the KV is there: the client knows already
   tokens(key, decode, 0, {1}, stop);
   CHECK(c.sink->said == lines{"accepted 0 10/0", "delta 0", "finished"});

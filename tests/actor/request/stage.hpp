@@ -144,7 +144,7 @@ struct stage : deterministic_system {
     std::vector<route_asked> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRequest>(router)) {
       msg::view<msg::RouteRequest> in{e};
-      route_asked r{request::read(in->getKey()), {}, in->getResumedTokens()};
+      route_asked r{msg::read(in->getKey()), {}, in->getResumedTokens()};
       for (auto name : in->getExclude()) r.exclude.emplace_back(name.cStr());
       all.push_back(r);
     }
@@ -181,6 +181,7 @@ struct stage : deterministic_system {
     f.setRetryAfterMs(1'000);
     to_hub("router/0", std::move(d));
   }
+  std::vector<std::uint64_t> prefills_released;  ///< found by `released` on its way
   std::vector<std::uint64_t> released() {
     std::vector<std::uint64_t> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRelease>(router)) {
@@ -189,6 +190,7 @@ struct stage : deterministic_system {
         all.push_back(l);
         CHECK(granted.erase(l) == 1);
       }
+      for (auto l : in->getPrefills()) prefills_released.push_back(l);
     }
     return all;
   }
@@ -212,7 +214,7 @@ struct stage : deterministic_system {
       tokens_of_jobs.emplace_back(in->getJob().getTransferToken().begin(),
                                   in->getJob().getTransferToken().end());
       all.push_back("prefill to " + std::string{in->getDecode().getName().cStr()} + " " +
-                    number(request::read(in->getJob().getKey())) + resumed(in->getJob()));
+                    number(msg::read(in->getJob().getKey())) + resumed(in->getJob()));
     }
     for (auto& [from, e] : take_envelopes<msg::DecodeJob>(w.actor)) {
       msg::view<msg::DecodeJob> in{e};
@@ -222,12 +224,12 @@ struct stage : deterministic_system {
                               ? std::string{"self"}
                               : std::string{"from "} +
                                     in->getSource().getPrefill().getName().cStr();
-      all.push_back("decode " + source + " " + number(request::read(in->getJob().getKey())) +
+      all.push_back("decode " + source + " " + number(msg::read(in->getJob().getKey())) +
                     resumed(in->getJob()));
     }
     for (auto& [from, e] : take_envelopes<msg::CancelJobs>(w.actor)) {
       msg::view<msg::CancelJobs> in{e};
-      for (auto k : in->getKeys()) all.push_back("cancel " + number(request::read(k)));
+      for (auto k : in->getKeys()) all.push_back("cancel " + number(msg::read(k)));
     }
     return all;
   }

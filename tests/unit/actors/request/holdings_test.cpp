@@ -43,7 +43,7 @@ TEST_CASE_METHOD(fixture, "a job that is open when it is let go is cancelled at 
   REQUIRE(cancels.size() == 1);
   msg::view<msg::CancelJobs> in{cancels[0].second};
   REQUIRE(in->getKeys().size() == 1);
-  CHECK(request::read(in->getKeys()[0]) == key);
+  CHECK(msg::read(in->getKeys()[0]) == key);
   CHECK(cancels[0].first.from.name == "requests/h");
 }
 

@@ -131,7 +131,7 @@ TEST_CASE("a job carries its key, terms, chain and what the client has") {
   REQUIRE(e);
   msg::view<msg::PrefillJob> job{*e};
   auto j = job->getJob();
-  CHECK(request::read(j.getKey()) == terms().key);
+  CHECK(msg::read(j.getKey()) == terms().key);
   CHECK(std::string{j.getReplyTo().cStr()} == "requests/h");
   CHECK(j.getDeadlineMs() == 60'000);
   CHECK(j.getLeaseMs() == 3'000);
@@ -168,7 +168,7 @@ TEST_CASE("long prompts travel in parts that are exactly the prompt") {
     auto part = make_part(terms().key, p, all.size());
     REQUIRE(part);
     msg::view<msg::PromptPart> in{*part};
-    CHECK(request::read(in->getKey()) == terms().key);
+    CHECK(msg::read(in->getKey()) == terms().key);
     REQUIRE(in->getOffset() == all.size());
     REQUIRE(in->getBytes().size() > 0);
     REQUIRE(in->getBytes().size() <= part_bytes);
@@ -224,7 +224,7 @@ TEST_CASE("a route request says what a shard decides by") {
   auto e = make_route_request(s, l, {{1, 2}, 1, 3}, "requests/h");
   REQUIRE(e);
   msg::view<msg::RouteRequest> in{*e};
-  CHECK(request::read(in->getKey()) == job_key{{1, 2}, 1, 3});
+  CHECK(msg::read(in->getKey()) == job_key{{1, 2}, 1, 3});
   CHECK(in->getPromptBytes() == p->bytes());
   CHECK(in->getChain().size() == 3);
   CHECK(in->getChoices() == 2);

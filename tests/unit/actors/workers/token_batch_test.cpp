@@ -46,7 +46,7 @@ TEST_CASE("a delta keeps all that it says") {
   CHECK(b->getStep() == 77);
   REQUIRE(b->getStreams().size() == 1);
   auto s = b->getStreams()[0];
-  CHECK(read_key(s.getKey()) == transfer::job_key{1, 42, 2, 3});
+  CHECK(msg::read(s.getKey()) == msg::job_key{{1, 42}, 2, 3});
   CHECK(s.getChoice() == 1);
   CHECK(s.getFirstIndex() == 7);
   CHECK(s.getIds()[1] == 11);

@@ -14,7 +14,7 @@ using namespace troupe::transfer::testing;
 namespace {
 
 constexpr std::size_t piece_bytes = 64U << 10U;
-const job_key key{1, 2, 0, 1};
+const job_key key{{1, 2}, 0, 1};
 const transfer_token token{std::byte{9}, std::byte{8}, std::byte{7}};
 
 /// What either side's callbacks said.
