@@ -67,12 +67,12 @@ def wait_until(condition, what, seconds=WAIT_S):
 class Node:
     """One `troupe node` process. `log` is all that it has printed so far."""
 
-    def __init__(self, config, host, folder, env=None, arguments=()):
+    def __init__(self, config, host, folder, env=None, arguments=(), prefix=()):
         self.host = host
         self.log_file = Path(folder) / f"{host}-{time.monotonic_ns()}.log"
         with open(self.log_file, "wb") as log:
             self.process = subprocess.Popen(
-                [TROUPE, "node", "--config", str(config), "--host", host, *arguments],
+                [*prefix, TROUPE, "node", "--config", str(config), "--host", host, *arguments],
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, start_new_session=True)
 
     @property
@@ -129,7 +129,7 @@ class Cluster:
     Pools are simulated unless they say otherwise. `extra` is appended to the file.
     """
 
-    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines=""):
+    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines=""):
         self.folder = Path(tempfile.mkdtemp(prefix="troupe-test-"))
         self.nodes = {}
         self.everything = []
@@ -139,10 +139,10 @@ class Cluster:
         self.gateway_port = gateway_port or free_port()
         self.cluster_id = cluster_id
         self.config = self.folder / "cluster.toml"
-        self.config.write_text(self._text(pools, model_path, gateway, extra, context_tokens, model_lines))
+        self.config.write_text(self._text(pools, model_path, gateway, extra, context_tokens, model_lines, cluster_lines))
 
-    def _text(self, pools, model_path, gateway, extra, context_tokens, model_lines):
-        out = [f'[cluster]\nid = "{self.cluster_id}"\n']
+    def _text(self, pools, model_path, gateway, extra, context_tokens, model_lines, cluster_lines):
+        out = [f'[cluster]\nid = "{self.cluster_id}"\n{cluster_lines}']
         for name, address, port in zip(self.hosts, self.addresses, self.ports):
             out.append(f'[[host]]\nname = "{name}"\naddress = "{address}"\nport = {port}\n')
         path = f'path = "{model_path}"\n' if model_path else ""
@@ -170,18 +170,31 @@ class Cluster:
 
     def start(self, *hosts, env=None, config=None):
         for host in hosts or self.hosts:
-            self.nodes[host] = Node(config or self.config, host, self.folder, env)
+            self.nodes[host] = Node(config or self.config, host, self.folder, env, prefix=self.command_prefix(host))
             self.everything.append(self.nodes[host])
         return self.nodes[(hosts or self.hosts)[-1]]
 
     def __getitem__(self, host):
         return self.nodes[host]
 
+    def command_prefix(self, host):
+        """What a host's node is started by."""
+        return []
+
     # -- HTTP ------------------------------------------------------------------
+
+    def connect(self, *arguments, **more):
+        """A socket that is connected to the gateway; as `socket.create_connection`."""
+        return socket.create_connection(*arguments, **more)
+
+    def connection(self, timeout):
+        connection = http.client.HTTPConnection("127.0.0.1", self.gateway_port, timeout=timeout)
+        connection._create_connection = self.connect  # where http.client lets sockets be made differently
+        return connection
 
     def request(self, method, path, body=None, timeout=WAIT_S, headers=None):
         """Status and body; the body decoded where it is JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.gateway_port, timeout=timeout)
+        connection = self.connection(timeout)
         try:
             data = json.dumps(body) if body is not None else None
             connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
@@ -201,7 +214,7 @@ class Cluster:
 
     def stream(self, path, body, timeout=WAIT_S, headers=None):
         """Yields the `data:` values of an SSE answer, decoded where they are JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.gateway_port, timeout=timeout)
+        connection = self.connection(timeout)
         try:
             connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json", **(headers or {})})
             response = connection.getresponse()

@@ -160,15 +160,8 @@ class Conformance(unittest.TestCase):
         text = "".join(c.choices[0].delta.content or "" for c in self.chat(response_format=shape, max_tokens=200, stream=True) if c.choices)
         self.assertEqual(json.loads(text), json.loads(r.choices[0].message.content))
 
-    def need_call(self, finish):
-        # Text may come before the call: a model of random weights may talk until the limit, but it must not end by itself without a call.
-        self.assertIn(finish, ("tool_calls", "length"))
-        if finish == "length" and not FAKE:
-            self.skipTest("the model talked until its limit")
-
     def test_tools(self):
         r = self.chat(tools=[TOOL], tool_choice="required", max_tokens=200)
-        self.need_call(r.choices[0].finish_reason)
         call = r.choices[0].message.tool_calls[0]
         self.assertEqual(r.choices[0].finish_reason, "tool_calls")
         self.assertEqual(call.function.name, "get_weather")
@@ -185,7 +178,6 @@ class Conformance(unittest.TestCase):
                     name += call.function.name or ""
                     arguments += call.function.arguments or ""
                 finish = choice.finish_reason or finish
-        self.need_call(finish)
         self.assertEqual(name, "get_weather")
         self.assertIn(json.loads(arguments)["city"], ("Oslo", "Rome"))
         self.assertEqual(finish, "tool_calls")

@@ -1,0 +1,72 @@
+"""Hosts that are joined by real wires: KV crosses them and nothing else carries it, and a wire that is cut, both ways or one, costs a stream a pause."""
+
+import os
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from harness import wait_until  # noqa: E402
+from namespaces import WiredCluster, why_not  # noqa: E402
+
+TINY = os.environ.get("TROUPE_TINY_GGUF", "")
+SLOW = dict(decode_step_us=20000)
+BODY = {"model": "m", "prompt": "a story about one day " * 20, "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+LEFT_OUT = why_not()
+
+
+def text_of(events):
+    return "".join(e["choices"][0]["text"] for e in events if isinstance(e, dict) and e.get("choices"))
+
+
+def ready_workers(c):
+    return {w["name"] for w in c.get("/debug/workers")[1]["workers"] if w.get("ready")}
+
+
+@unittest.skipIf(LEFT_OUT, f"no network namespaces here: {LEFT_OUT}")
+class Wires(unittest.TestCase):
+    @unittest.skipUnless(TINY, "TROUPE_TINY_GGUF is not set")
+    def test_kv_crosses_the_wire(self):
+        pools = [dict(role=role, hosts=[host], engine="llama", slots=4, kv_tokens=8192) for role, host in (("prefill", "h0"), ("decode", "h1"))]
+        with WiredCluster(2, pools=pools, model_path=TINY, model_lines='chat_template = "chatml"', context_tokens=4096) as c:
+            c.start()
+            c.wait_ready()
+            before = c.network.bytes_received("h1")
+            status, answer = c.post("/v1/completions", {**BODY, "prompt": "many words to carry " * 100, "max_tokens": 8}, headers={"X-Request-Id": "wired"})
+            self.assertEqual(status, 200, answer)
+            transfer = c.get("/debug/requests/wired")[1]["attempts"][-1]["transfer"]
+            self.assertEqual(transfer["transport"], "ucx:tcp")
+            self.assertGreater(transfer["bytes"], 100_000)
+            self.assertGreaterEqual(c.network.bytes_received("h1") - before, transfer["bytes"])
+
+    def survives(self, disturb, mend):
+        """A stream whose decode host is disturbed in the middle is the same as one that was not, and the host is back in work once it is mended."""
+        pools = [dict(role="prefill", hosts=["h0"]), dict(role="decode", hosts=["h1", "h2"], simulation=SLOW)]
+        with WiredCluster(3, pools=pools) as c:
+            c.start()
+            c.wait_ready()
+            everybody = wait_until(lambda: len(ready_workers(c)) == 3 and ready_workers(c), "three ready workers")
+            status, undisturbed = c.post("/v1/completions", BODY)
+            self.assertEqual(status, 200, undisturbed)
+            events = c.stream("/v1/completions", BODY, headers={"X-Request-Id": "disturbed"})
+            first = [next(events) for _ in range(10)]
+            victim = c.get("/debug/requests/disturbed")[1]["attempts"][-1]["decode"]["worker"].rsplit("/", 1)[1].split(".")[0]
+            disturb(c.network, victim)
+            rest = list(events)
+            self.assertEqual(rest[-1], "[DONE]", rest[-3:])
+            self.assertEqual(text_of(first + rest), undisturbed["choices"][0]["text"])
+            attempts = c.get("/debug/requests/disturbed")[1]["attempts"]
+            self.assertNotIn(f"/{victim}.", attempts[-1]["decode"]["worker"])
+            mend(c.network, victim)
+            wait_until(lambda: ready_workers(c) == everybody, lambda: f"{victim} back in work: {c.get('/debug/workers')}")
+            wait_until(lambda: all(w["idle"] for w in c.get("/debug/workers")[1]["workers"]), lambda: f"all idle: {c.get('/debug/workers')}")
+
+    def test_a_cut_wire(self):
+        self.survives(lambda network, host: network.cut(host), lambda network, host: network.join(host))
+
+    def test_a_wire_cut_one_way(self):
+        self.survives(lambda network, host: network.mute(host), lambda network, host: network.unmute(host))
+
+
+if __name__ == "__main__":
+    unittest.main()
