@@ -58,13 +58,13 @@ class Network:
     def __enter__(self):
         try:
             ip("netns", "add", self.switch)
-            ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+            ip("-n", self.switch, "link", "add", "name", "bridge", "type", "bridge")
             ip("-n", self.switch, "link", "set", "bridge", "up")
             for host, name in self.namespaces.items():
                 ip("netns", "add", name)
                 ip("-n", name, "link", "set", "lo", "up")
-                ip("-n", self.switch, "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", name)
-                ip("-n", self.switch, "link", "set", host, "master", "bridge", "up")
+                ip("-n", self.switch, "link", "add", "name", host, "type", "veth", "peer", "name", "eth0", "netns", name)
+                ip("-n", self.switch, "link", "set", "dev", host, "master", "bridge", "up")
                 ip("-n", name, "address", "add", f"{self.addresses[host]}/24", "dev", "eth0")
                 ip("-n", name, "link", "set", "eth0", "up")
         except BaseException:
@@ -83,10 +83,10 @@ class Network:
 
     def cut(self, host):
         """Nothing comes, nothing goes."""
-        ip("-n", self.switch, "link", "set", host, "down")
+        ip("-n", self.switch, "link", "set", "dev", host, "down")
 
     def join(self, host):
-        ip("-n", self.switch, "link", "set", host, "up")
+        ip("-n", self.switch, "link", "set", "dev", host, "up")
 
     def mute(self, host):
         """What the host sends arrives nowhere; it still hears the others."""

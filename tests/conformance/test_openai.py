@@ -161,7 +161,7 @@ class Conformance(unittest.TestCase):
         self.assertEqual(json.loads(text), json.loads(r.choices[0].message.content))
 
     def test_tools(self):
-        r = self.chat(tools=[TOOL], tool_choice="required", max_tokens=200)
+        r = self.chat(tools=[TOOL], tool_choice="required", parallel_tool_calls=False, max_tokens=200)
         call = r.choices[0].message.tool_calls[0]
         self.assertEqual(r.choices[0].finish_reason, "tool_calls")
         self.assertEqual(call.function.name, "get_weather")
@@ -172,7 +172,7 @@ class Conformance(unittest.TestCase):
 
     def test_tools_streamed(self):
         name, arguments, finish = "", "", None
-        for chunk in self.chat(tools=[TOOL], tool_choice="required", max_tokens=200, stream=True):
+        for chunk in self.chat(tools=[TOOL], tool_choice="required", parallel_tool_calls=False, max_tokens=200, stream=True):
             for choice in chunk.choices:
                 for call in choice.delta.tool_calls or []:
                     name += call.function.name or ""

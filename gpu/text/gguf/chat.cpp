@@ -79,29 +79,47 @@ grammar_triggers triggers_of(const common_chat_params& params, const vocabulary&
   return out;
 }
 
-/// The grammar of an answer that is a call from its first character on. llama.cpp's lets any text
-/// come before a forced call, which a weak model uses until it meets its limit; the same parser's
-/// grammar for after a trigger is just the call. Where an answer may begin with reasoning, the text
-/// stays.
-std::string grammar_of_forced_call(const common_chat_params& params) {
-  constexpr std::string_view root = "root ::= ";
-  if (params.supports_thinking || params.parser.empty()) return params.grammar;
-  common_peg_arena parser;
-  parser.load(params.parser);
-  auto call = build_grammar(
-      [&](const common_grammar_builder& builder) { parser.build_grammar(builder, true); });
-  const auto at = call.starts_with(root) ? 0 : call.find("\n" + std::string(root)) + 1;
-  if (at == 0 && !call.starts_with(root)) return params.grammar;  // without triggers
-  call.replace(at, root.size(), "forced-call ::= ");
-  return fmt::format("{}{} forced-call\n{}", root, gbnf_format_literal(params.generation_prompt),
-                     call);
+bool has_rule(const std::string& grammar, std::string_view name) {
+  const auto head = std::string(name) + " ::= ";
+  return grammar.starts_with(head) || grammar.find("\n" + head) != std::string::npos;
+}
+
+/// Puts another body into the rule `name`, if there is one.
+void replace_rule(std::string& grammar, std::string_view name, const std::string& body) {
+  const auto head = std::string(name) + " ::= ";
+  auto at = grammar.starts_with(head) ? 0 : grammar.find("\n" + head);
+  if (at == std::string::npos) return;
+  if (grammar[at] == '\n') ++at;
+  const auto end = std::min(grammar.find('\n', at), grammar.size());
+  grammar.replace(at, end - at, head + body);
+}
+
+// llama.cpp's names of the rules of one call and of all.
+constexpr std::string_view one_call_rule = "tool-call";
+constexpr std::string_view calls_rule = "tool-calls";
+
+/// llama.cpp lets any text come before a forced call, which a weak model uses until it meets its
+/// limit: the answer is to be the call, from its first character on. Where it may begin with
+/// reasoning, the text stays.
+void forbid_text_before_call(common_chat_params& params) {
+  if (params.supports_thinking) return;
+  const auto first = has_rule(params.grammar, calls_rule)      ? calls_rule
+                     : has_rule(params.grammar, one_call_rule) ? one_call_rule
+                                                               : std::string_view{};
+  if (first.empty()) return;
+  replace_rule(params.grammar, "root",
+               fmt::format("{} {}", gbnf_format_literal(params.generation_prompt), first));
 }
 
 common_chat_params apply_template(const common_chat_templates& templates,
                                   const common_chat_templates_inputs& inputs) {
   auto out = common_chat_templates_apply(&templates, inputs);
-  if (!inputs.tools.empty() && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED)
-    out.grammar = grammar_of_forced_call(out);
+  if (inputs.tools.empty()) return out;
+  // Where each call has a frame of its own, llama.cpp's grammar allows any number of them.
+  if (!inputs.parallel_tool_calls && has_rule(out.grammar, one_call_rule) &&
+      out.grammar.find("\ntool-calls ::= (tool-call space)+") != std::string::npos)
+    replace_rule(out.grammar, calls_rule, std::string(one_call_rule));
+  if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) forbid_text_before_call(out);
   return out;
 }
 

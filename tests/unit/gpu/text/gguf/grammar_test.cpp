@@ -164,6 +164,18 @@ TEST_CASE("a token that a grammar forbids ends the answer instead of the process
   CHECK(all[1].second == 1.0F);
 }
 
+/// Whether the grammar lets an answer begin so.
+bool allowed(const text_model& model, const engine::output_plan& plan, const std::string& text) {
+  auto limits = model.make_constraint(plan);
+  REQUIRE(limits);
+  const auto tokens = tokens_of(model, "x" + text);  // lest the tokeniser put a space before it
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    if (!(*limits)->allows(tokens[i])) return false;
+    (*limits)->accept(tokens[i]);
+  }
+  return true;
+}
+
 TEST_CASE("a required tool must be called, with arguments that follow its schema") {
   for (const auto* which : {"", "gemma"}) {
     INFO("template \"" << which << '"');
@@ -193,6 +205,15 @@ TEST_CASE("a required tool must be called, with arguments that follow its schema
          tokens_of(*model, "<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"ok\": t"))
       if (t != tokens_of(*model, "x").front()) (*other)->accept(t);
     CHECK_FALSE((*other)->allows(tokens_of(*model, "xa").back()));
+    // Neither words before the call, nor arguments that the schema doesn't have, nor a second call.
+    CHECK_FALSE(allowed(*model, plan, "Well"));
+    CHECK_FALSE(allowed(*model, plan, "<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"no\""));
+    CHECK_FALSE(
+        allowed(*model, plan, "<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"ok\": 1"));
+    CHECK_FALSE(allowed(*model, plan, call + "\n<tool_call>"));
+    CHECK_FALSE(allowed(*model, plan, call + "<tool_call>"));
+    r.root.setParallelToolCalls(true);
+    CHECK(allowed(*model, rendered(*model, r).plan, call + "\n" + call));
   }
 }
 
