@@ -139,6 +139,27 @@ def wire_bytes(build):
     yield "prompt tokens that decode computed itself", str(prefilled), "0", prefilled == 0
 
 
+@bar("engine-kv")
+def engine_kv(build):
+    """KV from engine to engine, export and import included: prefill has the prompt in its cache, decode keeps nothing, so nothing is computed meanwhile."""
+    for lane, decode_host, hosts in (("tcp", "h1", ("h0", "h1")), ("shared memory", "h0", ("h0",))):
+        pools = (f'[[pool]]\nname = "p"\nmodel = "m"\nrole = "prefill"\nhosts = ["h0"]\nthreads = 1\n'
+                 f'[[pool]]\nname = "d"\nmodel = "m"\nrole = "decode"\nhosts = ["{decode_host}"]\nthreads = 1\nprefix_reuse = false')
+        with Cluster(GEMMA, pools, hosts=hosts, build=build) as cluster:
+            body = {"model": "m", "prompt": text_of(6000, 6000), "max_tokens": 1, "temperature": 0}
+            Answer(cluster, body)
+            speeds, transport, size = [], "", 0
+            for _ in range(5):
+                settle(cluster)
+                attempt = Answer(cluster, body).timeline(cluster)["attempts"][-1]
+                transfer, cached = attempt["transfer"], attempt["prefill"]["cached_tokens"]
+                if cached < transfer["to_token"] - transfer["from_token"] - 1:
+                    raise RuntimeError(f"prefill had only {cached} tokens: {transfer}")
+                size, transport = transfer["bytes"] / 2**20, transfer["transport"]
+                speeds.append(size / (transfer["ms"] / 1000))
+        yield f"KV from engine to engine, {lane} ({transport}), {size:.0f} MiB", f"median {statistics.median(speeds):.0f} MiB/s", "printed", True
+
+
 @bar("idle")
 def idle(build):
     """CPU of an idle engine."""
