@@ -1,11 +1,10 @@
 #include "actors/request/hub.hpp"
 
+#include "actors/link/guarded.hpp"
 #include "actors/request/deadline_queue.hpp"
 #include "actors/router/router_actor.hpp"
 
 #include <caf/all.hpp>
-
-#include <spdlog/spdlog.h>
 
 #include <optional>
 #include <set>
@@ -39,16 +38,6 @@ struct id_hash {
     return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL));
   }
 };
-
-/// A message that cannot be read is one peer's fault; it must not end what all requests hang on.
-template <class F>
-void read_safely(F&& f) {
-  try {
-    f();
-  } catch (const kj::Exception& e) {
-    spdlog::warn("event=malformed_message actor=requests reason=\"{}\"", e.getDescription().cStr());
-  }
-}
 
 struct hub_state {
   caf::event_based_actor* self;
@@ -95,25 +84,26 @@ struct hub_state {
     wake_at(deadlines.woken());
   }
 
+  /// Hands a message that has a job's key to that job's request.
   template <class Schema>
-  void pass(const msg::envelope<Schema>& e) {
-    msg::view<Schema> in{e};
-    if (auto i = requests.find(msg::read(in->getKey()).id); i != requests.end())
-      self->send(i->second, e);
+  auto passed() {
+    return link::on<Schema>(
+        [this](const link::origin&, typename Schema::Reader in, const msg::envelope<Schema>& e) {
+          if (auto i = requests.find(msg::read(in.getKey()).id); i != requests.end())
+            self->send(i->second, e);
+        });
   }
 
-  void routed(const msg::envelope<msg::Route>& e) {
-    msg::view<msg::Route> in{e};
+  void routed(msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     auto lease = std::make_shared<held_route>(context->office, context->self, context->router,
-                                              in->getLease(), context->host);
-    if (auto i = requests.find(msg::read(in->getKey()).id); i != requests.end())
+                                              in.getLease(), context->host);
+    if (auto i = requests.find(msg::read(in.getKey()).id); i != requests.end())
       self->send(i->second, route_given{e, std::move(lease)});
   }
 
-  void fan_out(const msg::envelope<msg::TokenBatch>& e) {
-    msg::view<msg::TokenBatch> batch{e};
+  void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
     std::uint32_t index = 0;
-    for (auto stream : batch->getStreams()) {
+    for (auto stream : batch.getStreams()) {
       auto key = stream.getKey();
       if (auto i = requests.find({key.getRequestHigh(), key.getRequestLow()}); i != requests.end())
         self->send(i->second, batch_slice{e, index});
@@ -177,41 +167,26 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
   self->delayed_send(self, s.options.health.lease_renewal, renew_atom::value);
   return {
-      [self](const link::origin&, const msg::envelope<msg::TokenBatch>& e) {
-        read_safely([&] { self->state.fan_out(e); });
-      },
+      link::on<msg::TokenBatch>(
+          [&s](const link::origin&, msg::TokenBatch::Reader in,
+               const msg::envelope<msg::TokenBatch>& e) { s.fan_out(in, e); }),
       [self](const open_request& x) { self->state.open(x); },
       [self](const cancel_request& x) {
         if (auto i = self->state.requests.find(x.id); i != self->state.requests.end())
           self->send(i->second, x);
       },
-      [self](const link::origin&, const msg::envelope<msg::Route>& e) {
-        read_safely([&] { self->state.routed(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::RouteRefused>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::Accepted>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::Rejected>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::PrefillDone>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::JobFailed>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::JobDone>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::PartCredit>& e) {
-        read_safely([&] { self->state.pass(e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
-        self->state.context->board->put(e);
-      },
+      link::on<msg::Route>([&s](const link::origin&, msg::Route::Reader in,
+                                const msg::envelope<msg::Route>& e) { s.routed(in, e); }),
+      s.passed<msg::RouteRefused>(),
+      s.passed<msg::Accepted>(),
+      s.passed<msg::Rejected>(),
+      s.passed<msg::PrefillDone>(),
+      s.passed<msg::JobFailed>(),
+      s.passed<msg::JobDone>(),
+      s.passed<msg::PartCredit>(),
+      link::on<msg::WorkerReport>(
+          [&s](const link::origin&, msg::WorkerReport::Reader,
+               const msg::envelope<msg::WorkerReport>& e) { s.context->board->put(e); }),
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](deadlines_atom) { self->state.end_late(); },

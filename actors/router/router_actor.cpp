@@ -1,5 +1,8 @@
 #include "actors/router/router_actor.hpp"
 
+#include "actors/link/guarded.hpp"
+#include "messages/job_key.hpp"
+
 #include <caf/all.hpp>
 
 #include <spdlog/spdlog.h>
@@ -55,16 +58,6 @@ std::uint64_t random_lease() {
   return std::uint64_t{draw()} << 32U | draw();
 }
 
-/// A message that cannot be read is one peer's fault; it must not end the shard.
-template <class F>
-void read_safely(F&& f) {
-  try {
-    f();
-  } catch (const kj::Exception& e) {
-    spdlog::warn("event=malformed_message actor=router reason=\"{}\"", e.getDescription().cStr());
-  }
-}
-
 struct router_state {
   caf::event_based_actor* self;
   router_options options;
@@ -77,17 +70,18 @@ struct router_state {
     if (options.office) options.office->unbind(router_name, 0);
   }
 
-  void route(const link::origin& from, const msg::envelope<msg::RouteRequest>& e) {
-    msg::view<msg::RouteRequest> in{e};
-    auto q = read(*in);
+  void route(const link::origin& from, msg::RouteRequest::Reader in) {
+    auto q = read(in);
     // `requests/<host>`: whose leases these are.
     const auto slash = from.from.name.find('/');
     q.host = slash == std::string::npos ? from.from.name : from.from.name.substr(slash + 1);
-    const msg::address to{in->getReplyTo().cStr(), 0};
+    // All is read before a lease is granted: one that nobody is told of would never come back.
+    const msg::address to{in.getReplyTo().cStr(), 0};
+    const auto key = msg::read(in.getKey());
     auto answer = policy->decide(q);
     if (auto* c = std::get_if<route_choice>(&answer)) {
       msg::draft<msg::Route> d;
-      d->setKey(in->getKey());
+      msg::write(d->initKey(), key);
       d->setPlan(wire_plan(c->how));
       const bool same_host = c->prefill.host == c->decode.host;
       if (!c->prefill.name.empty()) write(d->initPrefill(), c->prefill, same_host);
@@ -99,7 +93,7 @@ struct router_state {
     }
     const auto& r = std::get<route_refusal>(answer);
     msg::draft<msg::RouteRefused> d;
-    d->setKey(in->getKey());
+    msg::write(d->initKey(), key);
     auto f = d->initFailure();
     f.setCode(r.code);
     f.setMessage(r.message);
@@ -123,17 +117,27 @@ struct router_state {
       if (e.role == msg::Role::REQUESTS) hubs.push_back(entry_name);
   }
 
-  void prefixes(const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) {
-    msg::view<msg::PrefixEvents> in{e};
+  void released(msg::RouteRelease::Reader in) {
+    for (auto lease : in.getLeases()) policy->release(lease);
+    for (auto lease : in.getPrefills()) policy->release_prefill(lease);
+  }
+
+  /// Kept here and passed on to all hubs: never what this shard itself could not read.
+  void report(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
+    policy->report(in.getWorker().cStr(), in.getGeneration(), read(in));
+    for (const auto& hub : hubs) options.office->send({hub, 0}, {router_name, 0}, e);
+  }
+
+  void prefixes(const link::origin& from, msg::PrefixEvents::Reader in) {
     std::vector<std::uint64_t> added, dropped;
-    for (auto h : in->getAdded()) added.push_back(h);
-    for (auto h : in->getDropped()) dropped.push_back(h);
-    if (policy->prefixes(in->getWorker().cStr(), in->getGeneration(), in->getSequence(),
-                         in->getReset(), added, dropped))
+    for (auto h : in.getAdded()) added.push_back(h);
+    for (auto h : in.getDropped()) dropped.push_back(h);
+    if (policy->prefixes(in.getWorker().cStr(), in.getGeneration(), in.getSequence(), in.getReset(),
+                         added, dropped))
       return;
     msg::draft<msg::PrefixResync> d;
-    d->setWorker(in->getWorker());
-    d->setGeneration(in->getGeneration());
+    d->setWorker(in.getWorker());
+    d->setGeneration(in.getGeneration());
     reply(from.from, std::move(d).freeze());
   }
 };
@@ -154,27 +158,14 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
         self->state.find_hubs(*x.all);
         if (!x.lost_host.empty()) self->state.policy->lose_host(x.lost_host);
       },
-      [self](const link::origin& from, const msg::envelope<msg::RouteRequest>& e) {
-        read_safely([&] { self->state.route(from, e); });
-      },
-      [self](const link::origin&, const msg::envelope<msg::RouteRelease>& e) {
-        read_safely([&] {
-          msg::view<msg::RouteRelease> in{e};
-          for (auto lease : in->getLeases()) self->state.policy->release(lease);
-          for (auto lease : in->getPrefills()) self->state.policy->release_prefill(lease);
-        });
-      },
-      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
-        read_safely([&] {
-          msg::view<msg::WorkerReport> in{e};
-          self->state.policy->report(in->getWorker().cStr(), in->getGeneration(), read(*in));
-        });
-        for (const auto& hub : self->state.hubs)
-          self->state.options.office->send({hub, 0}, {router_name, 0}, e);
-      },
-      [self](const link::origin& from, const msg::envelope<msg::PrefixEvents>& e) {
-        read_safely([&] { self->state.prefixes(from, e); });
-      },
+      link::on<msg::RouteRequest>(
+          [&s](const link::origin& from, msg::RouteRequest::Reader in) { s.route(from, in); }),
+      link::on<msg::RouteRelease>([&s](msg::RouteRelease::Reader in) { s.released(in); }),
+      link::on<msg::WorkerReport>(
+          [&s](const link::origin&, msg::WorkerReport::Reader in,
+               const msg::envelope<msg::WorkerReport>& e) { s.report(in, e); }),
+      link::on<msg::PrefixEvents>(
+          [&s](const link::origin& from, msg::PrefixEvents::Reader in) { s.prefixes(from, in); }),
   };
 }
 

@@ -1,29 +1,13 @@
 #include "actors/workers/worker_actor.hpp"
 
+#include "actors/link/guarded.hpp"
 #include "actors/workers/worker_state.hpp"
 
 #include <caf/all.hpp>
 
-#include <spdlog/spdlog.h>
-
 namespace troupe::workers {
 
 namespace {
-
-/// A handler of a schema's messages. Reading a malformed one throws in the middle; it is dropped,
-/// and the worker goes on.
-template <class Schema, class Handler>
-auto on(Handler handler) {
-  return [handler](const link::origin& from, const msg::envelope<Schema>& e) {
-    try {
-      msg::view<Schema> in{e};
-      handler(from, *in);
-    } catch (const kj::Exception& x) {
-      spdlog::warn("event=message_malformed from={} reason=\"{}\"", from.from.name,
-                   x.getDescription().cStr());
-    }
-  };
-}
 
 caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options options) {
   auto& s = self->state;
@@ -37,17 +21,17 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
   s.announce();
   self->send(self, report_atom::value);
   self->delayed_send(self, watch_interval, watch_atom::value);
-  using origin = link::origin;
+  using link::on;
   return {
-      on<msg::PrefillJob>([&s](const origin&, msg::PrefillJob::Reader in) { s.take_prefill(in); }),
-      on<msg::DecodeJob>([&s](const origin&, msg::DecodeJob::Reader in) { s.take_decode(in); }),
-      on<msg::PromptPart>([&s](const origin&, msg::PromptPart::Reader in) { s.take_part(in); }),
-      on<msg::CancelJobs>([&s](const origin&, msg::CancelJobs::Reader in) { s.cancel(in); }),
-      on<msg::RenewLeases>([&s](const origin&, msg::RenewLeases::Reader in) { s.renew(in); }),
-      on<msg::EngineCommand>([&s](const origin& from, msg::EngineCommand::Reader in) {
+      on<msg::PrefillJob>([&s](msg::PrefillJob::Reader in) { s.take_prefill(in); }),
+      on<msg::DecodeJob>([&s](msg::DecodeJob::Reader in) { s.take_decode(in); }),
+      on<msg::PromptPart>([&s](msg::PromptPart::Reader in) { s.take_part(in); }),
+      on<msg::CancelJobs>([&s](msg::CancelJobs::Reader in) { s.cancel(in); }),
+      on<msg::RenewLeases>([&s](msg::RenewLeases::Reader in) { s.renew(in); }),
+      on<msg::EngineCommand>([&s](const link::origin& from, msg::EngineCommand::Reader in) {
         s.command(from.from.name, in);
       }),
-      on<msg::PrefixResync>([&s](const origin&, msg::PrefixResync::Reader) {
+      on<msg::PrefixResync>([&s](msg::PrefixResync::Reader) {
         s.tell_prefixes({s.blocks.begin(), s.blocks.end()}, {}, true);
       }),
       [&s](const prepared& x) { s.submitted(x); },

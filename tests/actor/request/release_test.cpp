@@ -1,6 +1,5 @@
 #include "tests/actor/request/stage.hpp"
-
-#include <cstring>
+#include "tests/support/unreadable.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -139,13 +138,12 @@ TEST_CASE_METHOD(stage, "a message that cannot be read does not end the node's r
   auto c = submit();
   auto key = asked_once().key;
   route(key, both);
-  auto words = kj::heapArray<capnp::word>(1);
-  std::memset(words.asBytes().begin(), 0x5a, sizeof(capnp::word));  // a pointer to nowhere
-  const std::uint32_t size = 1;
-  auto garbage = msg::frozen_message::adopt(std::move(words), {&size, 1});
-  REQUIRE(garbage);
-  office->send({"requests/h", 0}, {both.name, 0}, msg::envelope<msg::TokenBatch>{*garbage});
-  office->send({"requests/h", 0}, {both.name, 0}, msg::envelope<msg::Accepted>{*garbage});
+  auto garble = [&]<class Schema>(Schema*) {
+    office->send({"requests/h", 0}, {both.name, 0}, unreadable<Schema>());
+  };
+#define GARBLE(Schema) garble(static_cast<msg::Schema*>(nullptr));
+  TROUPE_ENVELOPE_SCHEMAS(GARBLE)
+#undef GARBLE
   run();
   CHECK(c.sink->said.empty());
   accept(key, both);

@@ -1,9 +1,9 @@
 #include "actors/router/router_actor.hpp"
 #include "tests/support/deterministic_system.hpp"
+#include "tests/support/unreadable.hpp"
 
 #include <catch2/catch.hpp>
 
-#include <cstring>
 #include <set>
 
 using namespace troupe;
@@ -133,18 +133,25 @@ TEST_CASE_METHOD(
   CHECK(pending(worker) == 0);
 }
 
-TEST_CASE_METHOD(fixture, "a message that cannot be read does not end the router") {
+TEST_CASE_METHOD(
+    fixture, "a message that cannot be read does not end the router, and is passed on to nobody") {
   tell(msg::EntryState::READY);
-  auto words = kj::heapArray<capnp::word>(1);
-  std::memset(words.asBytes().begin(), 0x5a, sizeof(capnp::word));  // a pointer to nowhere
-  const std::uint32_t size = 1;
-  auto garbage = msg::frozen_message::adopt(std::move(words), {&size, 1});
-  REQUIRE(garbage);
-  office->send({router::router_name, 0}, {"requests/h", 0},
-               msg::envelope<msg::RouteRequest>{*garbage});
-  office->send({router::router_name, 0}, {"requests/h", 0},
-               msg::envelope<msg::WorkerReport>{*garbage});
+  directory::entry hub;
+  hub.name = "requests/h";
+  hub.role = msg::Role::REQUESTS;
+  caf::anon_send(router, directory::directory_changed{{{hub}, {}},
+                                                      std::make_shared<directory::snapshot>(
+                                                          directory::snapshot{{hub.name, hub}}),
+                                                      ""});
   run();
+  auto garble = [&]<class Schema>(Schema*) {
+    office->send({router::router_name, 0}, {"requests/h", 0}, test::unreadable<Schema>());
+  };
+#define GARBLE(Schema) garble(static_cast<msg::Schema*>(nullptr));
+  TROUPE_ENVELOPE_SCHEMAS(GARBLE)
+#undef GARBLE
+  run();
+  CHECK(pending(requests) == 0);
   ask();
   CHECK(take_envelopes<msg::Route>(requests).size() == 1);
 }

@@ -1,6 +1,7 @@
 // One worker under a requester that the test plays: leases, deadlines, fences, limits, commands.
 
 #include "tests/actor/workers/fleet.hpp"
+#include "tests/support/unreadable.hpp"
 
 using namespace troupe;
 using namespace troupe::test;
@@ -226,13 +227,12 @@ TEST_CASE_METHOD(alone, "an audit is answered from the engine's books") {
 }
 
 TEST_CASE_METHOD(alone, "a malformed message is dropped, and the worker goes on") {
-  // A DecodeJob whose body is another schema's: reading it fails or yields nothing of use.
-  msg::draft<msg::Ping> d;
-  d->setSequence(~0ULL);
-  d->setSeen(~0ULL);
-  auto e = *std::move(d).freeze();
-  office->send({m.name, 0}, {"requests/test", 0}, msg::envelope<msg::DecodeJob>{e.body});
-  office->send({m.name, 0}, {"requests/test", 0}, msg::envelope<msg::CancelJobs>{e.body});
+  auto garble = [&]<class Schema>(Schema*) {
+    office->send({m.name, 0}, {"requests/test", 0}, unreadable<Schema>());
+  };
+#define GARBLE(Schema) garble(static_cast<msg::Schema*>(nullptr));
+  TROUPE_ENVELOPE_SCHEMAS(GARBLE)
+#undef GARBLE
   run();
   give();
   work();
