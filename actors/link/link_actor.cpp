@@ -78,7 +78,7 @@ struct link_state {
 
   void carry(msg::parcel& p) {
     if (self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(peer))
-      context->office->deliver(std::move(p));
+      context->office->deliver(std::move(p), caf::actor_cast<caf::actor>(self));
     else
       put(std::move(p));
   }

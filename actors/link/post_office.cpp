@@ -64,7 +64,7 @@ void post_office::set_default_route(caf::actor link) {
   default_route_ = std::move(link);
 }
 
-void post_office::deliver(msg::parcel p) {
+void post_office::deliver(msg::parcel p, const caf::actor& from) {
   caf::actor target;
   bool is_link = false;
   {
@@ -87,6 +87,10 @@ void post_office::deliver(msg::parcel p) {
     return;
   }
   if (is_link) {
+    if (target == from) {
+      ++counters_.no_route;
+      return;
+    }
     ++counters_.forwarded;
     caf::anon_send(target, std::move(p));
     return;

@@ -21,13 +21,14 @@ struct origin {
   msg::address to;
 };
 
-/// Counts of what could not be delivered; each is a reason, none is silent.
+/// What became of the messages so far; whatever was dropped has its reason here.
 struct post_counters {
   std::uint64_t delivered = 0;
   std::uint64_t forwarded = 0;
   std::uint64_t unknown_name = 0;
   std::uint64_t stale_generation = 0;
   std::uint64_t unknown_schema = 0;
+  /// The only way leads back into the link that the message came from.
   std::uint64_t no_route = 0;
 };
 
@@ -58,8 +59,10 @@ class post_office {
   void send(msg::address to, msg::address from, msg::envelope<Schema> e) {
     deliver(msg::make_parcel(std::move(to), std::move(from), std::move(e)));
   }
-  /// The general form; links call it for what they receive.
-  void deliver(msg::parcel p);
+  /// The general form. `from`: the link that it came in by; none for what this process says itself.
+  /// A message never goes back into that link: two processes that each take the other for the place
+  /// of a name would send it to and fro for ever.
+  void deliver(msg::parcel p, const caf::actor& from = {});
 
   bool knows(const std::string& name) const;
   post_counters counters() const;

@@ -118,6 +118,25 @@ TEST_CASE("parcels go both ways, with sender and generation, in order") {
   CHECK(s.take_envelopes<msg::Goodbye>(actor_b).empty());
 }
 
+TEST_CASE("a parcel is never sent back into the link that it came from") {
+  scene s;
+  s.connect();
+  auto at_a = s.up(s.a);
+  auto at_b = s.up(s.b);
+  // An engine sends all that it does not know to its node; the node knows this name as the
+  // engine's.
+  s.a.office->set_route("decode/p/b.0", 5, at_a.link);
+  s.b.office->set_default_route(at_b.link);
+  s.a.office->send({"decode/p/b.0", 5}, {"requests/a", 1}, scene::text("?"));
+  for (int i = 0; i < 100; ++i) (void)s.scheduler.try_run_once();
+  CHECK(s.a.office->counters().forwarded == 1);
+  CHECK(s.b.office->counters().forwarded == 0);
+  CHECK(s.b.office->counters().no_route == 1);
+  // What the engine itself says still goes there.
+  s.b.office->send({"requests/a", 1}, {"decode/p/b.0", 5}, scene::text("!"));
+  CHECK(s.b.office->counters().forwarded == 1);
+}
+
 TEST_CASE("a body of an unknown schema is counted, not delivered") {
   scene s;
   s.connect();
