@@ -8,10 +8,10 @@ using import "directory.capnp".Entry;
 using import "common.capnp".Failure;
 
 struct EngineStatus {
-  # At every change, and each second while loading (loading is progress).
+  # At every change, and each second while loading.
   entry @0 :Entry;
   failure @1 :Failure;         # with state failed: what, where and what to do
-  progress @2 :Float32;        # of loading, 0 to 1
+  progress @2 :Float32;        # of loading, 0 to 1; one that no longer grows is no progress
 }
 
 struct EngineCommand {

@@ -1,5 +1,6 @@
 #include "actors/launcher/launcher_actor.hpp"
 
+#include "actors/launcher/loading_progress.hpp"
 #include "messages/base/exit_codes.hpp"
 
 #include <caf/all.hpp>
@@ -32,33 +33,22 @@ using unlinked_atom = caf::atom_constant<caf::atom("lnchlink")>;
 using drained_atom = caf::atom_constant<caf::atom("lnchdrain")>;
 using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
 
-msg::Role role_of(config::pool_role r) {
-  switch (r) {
-  case config::pool_role::prefill:
-    return msg::Role::PREFILL;
-  case config::pool_role::decode:
-    return msg::Role::DECODE;
-  case config::pool_role::both:
-    break;
-  }
-  return msg::Role::BOTH;
-}
-
 struct launcher_state {
   caf::event_based_actor* self;
   launcher_options options;
   std::unique_ptr<supervision::restart_policy> policy;
   std::unique_ptr<process> child;
   std::uint64_t generation = 0;  ///< of the running child, or of the last one
-  std::uint64_t progress = 0;    ///< signs of life while loading
+  loading_progress loading;      ///< of the running child
   msg::EntryState state = msg::EntryState::STARTING;
   std::string last_failure;  ///< as the engine itself told it
   caf::actor stopper;        ///< who asked for the stop
   std::chrono::milliseconds stop_within{5'000};
   bool stopping = false;
   bool draining = false;
-  bool linked = true;     ///< false from the loss of the running child's link on
-  directory::entry last;  ///< as announced
+  bool linked = true;         ///< false from the loss of the running child's link on
+  std::uint64_t outages = 0;  ///< of the links; a timer of an earlier one is void
+  directory::entry last;      ///< as announced
   static constexpr const char* name = "launcher";
 
   explicit launcher_state(caf::event_based_actor* s) : self(s) {}
@@ -93,6 +83,7 @@ struct launcher_state {
     if (stopping) return;
     generation = options.next_generation();
     last_failure.clear();
+    loading = {};
     linked = true;
     child_process::options o;
     o.program = options.program;
@@ -130,13 +121,12 @@ struct launcher_state {
 
   /// Looks again after the timeout whether loading went on.
   void watch_loading() {
-    self->delayed_send(self, options.load_timeout, loading_atom::value, generation, progress);
+    self->delayed_send(self, options.load_timeout, loading_atom::value, generation,
+                       loading.steps());
   }
   void check_loading(std::uint64_t g, std::uint64_t seen) {
-    if (g != generation || state == msg::EntryState::READY || state == msg::EntryState::DRAINING ||
-        !child)
-      return;
-    if (progress != seen) return watch_loading();
+    if (g != generation || loading.over() || !child) return;
+    if (loading.steps() != seen) return watch_loading();
     last_failure = "no progress of loading for " + std::to_string(options.load_timeout.count()) +
                    " ms";
     spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name,
@@ -147,7 +137,7 @@ struct launcher_state {
   void status(const link::origin& from, const msg::envelope<msg::EngineStatus>& e) {
     if (from.from.generation != generation) return;
     msg::view<msg::EngineStatus> s{e};
-    ++progress;
+    loading.told(s->getEntry().getState(), s->getProgress());
     auto entry = directory::read(s->getEntry());
     if (s->hasFailure() && s->getFailure().getMessage().size() > 0)
       last_failure = s->getFailure().getMessage().cStr();
@@ -233,13 +223,13 @@ struct launcher_state {
     spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
     linked = false;
     announce_last(msg::EntryState::UNKNOWN);
-    self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation);
+    self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, ++outages);
   }
   void link_back(const link::link_up& x) {
     if (x.peer.generation == generation) linked = true;
   }
-  void check_link(std::uint64_t g) {
-    if (g != generation || linked || !child) return;
+  void check_link(std::uint64_t g, std::uint64_t outage) {
+    if (g != generation || outage != outages || linked || !child) return;
     last_failure = "no link to its node for " + std::to_string(options.unlinked_max.count()) +
                    " ms";
     spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name,
@@ -290,7 +280,9 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       },
       [self](const link::link_up& x) { self->state.link_back(x); },
       [self](const link::link_down& x) { self->state.link_lost(x); },
-      [self](unlinked_atom, std::uint64_t generation) { self->state.check_link(generation); },
+      [self](unlinked_atom, std::uint64_t generation, std::uint64_t outage) {
+        self->state.check_link(generation, outage);
+      },
       [self](const stop_engine& x) { self->state.stop(x); },
       [self](drained_atom) { self->state.terminate(); },
       [self](kill_atom) { self->state.kill(); },
@@ -298,6 +290,18 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
 }
 
 }  // namespace
+
+msg::Role role_of(config::pool_role r) {
+  switch (r) {
+  case config::pool_role::prefill:
+    return msg::Role::PREFILL;
+  case config::pool_role::decode:
+    return msg::Role::DECODE;
+  case config::pool_role::both:
+    break;
+  }
+  return msg::Role::BOTH;
+}
 
 std::string launcher_name(const config::engine_instance& engine) {
   return "launcher/" + engine.pool + "/" + engine.host + "." + std::to_string(engine.index);

@@ -57,6 +57,9 @@ struct engine_stopped {
   std::string engine;
 };
 
+/// What an engine of such a pool is in the directory.
+msg::Role role_of(config::pool_role role);
+
 /// `launcher/<pool>/<host>.<index>`.
 std::string launcher_name(const config::engine_instance& engine);
 

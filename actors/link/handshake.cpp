@@ -3,8 +3,6 @@
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 
-#include <boost/asio/ip/address.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <stdexcept>
@@ -52,12 +50,6 @@ msg::envelope<msg::Hello> make_hello(const identity& self) {
   if (self.kind == msg::ProcessKind::ENGINE)
     d->setSecret(kj::arrayPtr(self.secret.data(), self.secret.size()));
   return std::move(d).freeze().value();
-}
-
-bool is_loopback(std::string_view address) {
-  boost::system::error_code ignored;
-  auto parsed = boost::asio::ip::make_address(std::string{address}, ignored);
-  return !ignored && parsed.is_loopback();
 }
 
 std::vector<std::string> config_skew(const std::map<std::string, std::uint64_t>& ours,

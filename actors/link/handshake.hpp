@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe::link {
@@ -52,17 +51,13 @@ struct peer_info {
 
 /// Decides about a peer's Hello. Pure.
 ///
-/// Errors, each with a message that names the difference: `other_cluster`, `protocol_mismatch`,
-/// `self_connection`, `bad_secret`, `untrusted_peer`, `unknown_host`, `malformed_hello`.
-/// `known_hosts`: hosts of our cluster file. `peer_address`: for trust: plain links are for
-/// loopback, unless `insecure_links`.
+/// `known_hosts`: hosts of our cluster file. Errors, each with a message that names the difference:
+/// `other_cluster`, `protocol_mismatch`, `self_connection`, `bad_secret`, `unknown_host`,
+/// `duplicate_host`, `malformed_hello`. The message has the peer's own words in it.
 expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
                           const std::vector<std::string>& known_hosts);
 
-/// Whether a plain (not encrypted) link to this address is allowed without `insecure_links`.
-bool is_loopback(std::string_view address);
-
-/// `cluster_id` → "[cluster] id differs: ours x, theirs y" style list of keys that differ.
+/// The sections of the cluster file that differ, or that only one side has; sorted.
 std::vector<std::string> config_skew(const std::map<std::string, std::uint64_t>& ours,
                                      const std::map<std::string, std::uint64_t>& theirs);
 

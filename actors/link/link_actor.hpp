@@ -63,15 +63,17 @@ struct link_down {
   std::string reason;
 };
 
-/// We were refused, or refused somebody: `permanent` when trying again cannot help.
+/// We were refused, or refused somebody. Only a restart of one side, with another cluster file, can
+/// mend it.
 struct link_refused {
-  std::string peer;
+  std::string peer;  ///< its host, as we or it call it; empty for whoever came to our listener
   error why;
   bool by_peer = false;
 };
 
 /// Publishes the listener that peers connect to. Blocks (start-up only). Returns the port really
-/// bound. Errors: `port_in_use`, `address_not_ours`, each with the address.
+/// bound. Errors: `port_in_use`, with the address and the system's reason: CAF tells no other cause
+/// apart.
 expected<std::uint16_t> listen(caf::actor_system& system,
                                std::shared_ptr<const link_context> context,
                                const std::string& address, std::uint16_t port,

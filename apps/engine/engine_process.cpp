@@ -3,6 +3,7 @@
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/link/system_config.hpp"
 #include "actors/router/router_actor.hpp"
+#include "actors/supervision/watch.hpp"
 #include "actors/workers/offload.hpp"
 #include "actors/workers/worker_actor.hpp"
 #include "apps/engine/load_engine.hpp"
@@ -70,18 +71,6 @@ void set_up_log(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
-msg::Role role_of(config::pool_role r) {
-  switch (r) {
-  case config::pool_role::prefill:
-    return msg::Role::PREFILL;
-  case config::pool_role::decode:
-    return msg::Role::DECODE;
-  case config::pool_role::both:
-    break;
-  }
-  return msg::Role::BOTH;
-}
-
 /// Errors that another start cannot mend.
 bool is_models_fault(const std::string& code) {
   static const std::vector<std::string> codes = {
@@ -99,7 +88,7 @@ class engine_process {
         here_(*cluster.find_host(instance.host)), launcher_(launcher::launcher_name(instance)) {
     self_.name = instance.name;
     self_.generation = options.generation;
-    self_.role = role_of(pool_.role);
+    self_.role = launcher::role_of(pool_.role);
     self_.pool = pool_.name;
     self_.model = pool_.model;
     self_.host = here_.name;
@@ -114,11 +103,20 @@ class engine_process {
     auto office = std::make_shared<link::post_office>();
     auto loading = std::make_shared<loading_status>(system, office, self_, launcher_);
     const auto link = connect(system, office, loading, std::move(secret));
+    const auto watching = watch(system, "the link's owner", link->owner());
+    const int code = work(system, office, std::move(loading));
+    ending_ = true;
+    return code;
+  }
+
+ private:
+  int work(caf::actor_system& system, std::shared_ptr<link::post_office> office,
+           std::shared_ptr<loading_status> loading) {
     auto loaded = load_engine(cluster_, pool_, [&](float done) {
       loading->set_progress(done);
       stopping_ = stopping_ ||
                   signals_.wait(std::chrono::milliseconds{0}) == stop_signals::cause::signal;
-      return !stopping_ && !gone_;
+      return !over();
     });
     if (stopping_) return exit_ok;
     if (!loaded) return give_up(*loading, loaded.error());
@@ -136,10 +134,26 @@ class engine_process {
     self_.kv_tokens = loaded->kv_tokens;
     self_.kv_bytes_per_token = loaded->engine->info().kv_bytes_per_token;
     self_.context_tokens = std::min(loaded->engine->info().context_tokens, loaded->kv_tokens);
-    return serve(system, office, *std::move(loaded), std::move(hand_over), std::move(loading));
+    return serve(system, std::move(office), *std::move(loaded), std::move(hand_over),
+                 std::move(loading));
   }
 
- private:
+  /// Nobody in this process restarts these actors; its launcher restarts the whole.
+  caf::actor watch(caf::actor_system& system, const std::string& name, const caf::actor& what) {
+    return supervision::spawn_watch(system, {{name, what}}, [this](const std::string& why) {
+      if (!ending_) fail_with(exit_internal, "actor_lost", why);
+    });
+  }
+
+  /// Ends the process with the code of the first failure. Any thread.
+  void fail_with(int code, const char* event, const std::string& why) {
+    spdlog::error("event={} reason=\"{}\"", event, why);
+    int none = exit_ok;
+    failure_.compare_exchange_strong(none, code);
+    signals_.wake();
+  }
+  bool over() const { return stopping_ || failure_ != exit_ok; }
+
   std::unique_ptr<node_link> connect(caf::actor_system& system,
                                      std::shared_ptr<link::post_office> office,
                                      std::weak_ptr<loading_status> loading,
@@ -152,7 +166,8 @@ class engine_process {
     o.port = options_.node_port;
     o.secret = std::move(secret);
     o.health = cluster_.health;
-    o.on_up = [this, loading] {
+    o.news.office = std::move(office);
+    o.news.on_up = [this, loading] {
       linked_ = true;
       std::lock_guard lock{worker_mutex_};
       if (worker_)
@@ -160,12 +175,8 @@ class engine_process {
       else if (auto l = loading.lock())
         l->tell();
     };
-    o.on_gone = [this](const std::string& why) {
-      spdlog::error("event=node_gone reason=\"{}\"", why);
-      gone_ = true;
-      signals_.wake();
-    };
-    return std::make_unique<node_link>(system, std::move(office), std::move(o));
+    o.news.on_gone = [this](const std::string& why) { fail_with(exit_refused, "node_gone", why); };
+    return std::make_unique<node_link>(system, std::move(o));
   }
 
   int give_up(loading_status& loading, const error& why) {
@@ -174,10 +185,10 @@ class engine_process {
     // A missing model is found sooner than the node: what it is told then is said again once it is
     // there.
     const auto until = std::chrono::steady_clock::now() + link_wait;
-    while (!linked_ && !gone_ && std::chrono::steady_clock::now() < until)
+    while (!linked_ && !over() && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(link_poll);
     std::this_thread::sleep_for(last_words);
-    if (gone_) return exit_refused;
+    if (const int lost = failure_; lost != exit_ok) return lost;
     return is_models_fault(why.code) ? exit_model : exit_internal;
   }
 
@@ -212,13 +223,15 @@ class engine_process {
       std::lock_guard lock{worker_mutex_};
       worker = worker_ = workers::spawn_worker(system, std::move(w));
     }
+    const auto watching = watch(system, "the worker", worker);
     loading.reset();
     spdlog::info("event=engine_ready name={} model={} transfer={} pid={}", self_.name, self_.model,
                  self_.transfer_kind, ::getpid());
-    while (!stopping_ && !gone_) {
+    while (!over()) {
       if (signals_.wait() == stop_signals::cause::signal)
         caf::anon_send(worker, workers::stop_worker{});
     }
+    ending_ = true;
     spdlog::info("event=engine_stopping name={}", self_.name);
     std::this_thread::sleep_for(last_words);
     {
@@ -232,7 +245,7 @@ class engine_process {
       me->receive([](const caf::down_msg&) {}, caf::after(worker_end) >> [] {});
     }
     host->stop();
-    return stopping_ ? exit_ok : exit_refused;
+    return stopping_ ? static_cast<int>(exit_ok) : failure_.load();
   }
 
   const engine_process_options& options_;
@@ -243,7 +256,8 @@ class engine_process {
   directory::entry self_;
   stop_signals signals_;  // before any thread
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> gone_{false};
+  std::atomic<bool> ending_{false};  ///< from here on, ends of actors are in order
+  std::atomic<int> failure_{exit_ok};
   std::atomic<bool> linked_{false};
   std::mutex worker_mutex_;
   caf::actor worker_;

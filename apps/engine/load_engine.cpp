@@ -1,6 +1,6 @@
 #include "apps/engine/load_engine.hpp"
 
-#include "actors/link/handshake.hpp"
+#include "config/values.hpp"
 #include "gpu/engine/llama/llama_runner.hpp"
 #include "gpu/engine/make_engine.hpp"
 #include "gpu/engine/simulated/simulated_runner.hpp"
@@ -24,6 +24,11 @@ constexpr std::uint32_t spare_sequences = 8;
 /// Buffers for KV pieces, however large a piece may be: one is sent while the next one is written.
 constexpr std::size_t piece_buffers_min = 2;
 
+/// Of the whole, when the vocabulary is read, and when the weights are. Reading the vocabulary
+/// tells nothing in between: it takes seconds at most.
+constexpr float vocabulary_done = 0.05F;
+constexpr float weights_done = 0.95F;
+
 engine::slot_id sequences(const config::pool& pool) {
   return static_cast<engine::slot_id>(std::min<std::uint32_t>(
       pool.slots + pool.cached_prefixes + spare_sequences, engine::llama_sequences_max - 1));
@@ -35,9 +40,9 @@ std::uint32_t threads_of(const config::cluster& cluster, const config::pool& poo
   if (pool.threads != 0) return pool.threads;
   std::size_t engines = 0;
   const auto* here = cluster.find_host(pool.hosts.front());
-  const auto is_loopback = [](const config::host& h) { return h.address.starts_with("127."); };
   for (const auto& h : cluster.hosts)
-    if (h.name == here->name || (is_loopback(h) && is_loopback(*here)))
+    if (h.name == here->name ||
+        (config::is_loopback(h.address) && config::is_loopback(here->address)))
       engines += config::engines_on(cluster, h.name).size();
   const auto cores = std::max(1U, std::thread::hardware_concurrency());
   return std::max<std::uint32_t>(
@@ -101,6 +106,10 @@ expected<std::string> template_of(const config::model& model) {
   return source;
 }
 
+error given_up(const config::model& model) {
+  return {"model_load_cancelled", "loading model " + model.name + " was given up"};
+}
+
 }  // namespace
 
 expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool,
@@ -116,10 +125,15 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
     if (!text) return std::move(text).error();
     result.text = *std::move(text);
   }
+  if (!progress(vocabulary_done)) return given_up(model);
+  const auto weights = [&](float done) {
+    return progress(vocabulary_done + (weights_done - vocabulary_done) * done);
+  };
   auto runner = pool.engine == config::engine_kind::simulated
                     ? make_simulated(model, pool, *result.text)
-                    : load_llama(cluster, model, pool, progress);
+                    : load_llama(cluster, model, pool, weights);
   if (!runner) return std::move(runner).error();
+  if (!progress(weights_done)) return given_up(model);
   const auto& info = (*runner)->info();
   if (!info.ranges && pool.role != config::pool_role::both)
     return error{"model_unsupported",
@@ -157,7 +171,7 @@ expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(
   ucx.network_tls = cluster.transfer.tls;
   // UCX finds the device of an accepted connection by its address, and the loopback device has but
   // one: hosts on 127.0.0.2 and the like are this machine, too.
-  ucx.listen_address = link::is_loopback(here.address) &&
+  ucx.listen_address = config::is_loopback(here.address) &&
                                here.address.find('.') != std::string::npos
                            ? "127.0.0.1"
                            : here.address;

@@ -90,6 +90,17 @@ class BadModels(unittest.TestCase):
             self.assertEqual(c["h0"].log.count("event=engine_started"), 1)
 
 
+    def test_a_loader_that_hangs(self):
+        with self.engine_of("/dev/null") as c:
+            stuck = c.folder / "stuck.gguf"
+            os.mkfifo(stuck)  # opening it waits for a writer, as a dead network mount would
+            c.config.write_text(c.config.read_text().replace("/dev/null", str(stuck)) + '\n[health]\nload_timeout = "2s"\n')
+            c.start()
+            # It goes on saying each second that it is loading.
+            c["h0"].wait_for("event=engine_load_stuck engine=both/p0/h0.0 ", seconds=20)
+            c["h0"].wait_for("event=engine_started", count=2)
+
+
 class NoOrphans(unittest.TestCase):
     def gone(self, pids):
         wait_until(lambda: not any(alive(p) for p in pids), f"the end of {pids}", 10)

@@ -67,8 +67,10 @@ struct scene : records, test::deterministic_system {
     run();
   }
 
-  void tell_status(state what, std::uint64_t of, const std::string& failure = {}) {
+  void tell_status(state what, std::uint64_t of, const std::string& failure = {},
+                   float progress = 0) {
     msg::draft<msg::EngineStatus> d;
+    d->setProgress(progress);
     auto e = d->initEntry();
     e.setState(what);
     e.setSlots(8);
@@ -202,9 +204,18 @@ TEST_CASE("loading may take long, but not without progress") {
     s.advance(2s);
     CHECK(s.signals == std::vector<int>{SIGKILL});
   }
+  SECTION("it says that it is loading, and does not get on") {
+    for (int i = 0; i < 10 && s.signals.empty(); ++i) {
+      s.tell_status(state::LOADING, 101, {}, 0.5F);
+      s.advance(3s);
+    }
+    CHECK(s.signals == std::vector<int>{SIGKILL});
+    s.child_ends(SIGKILL, true);
+    CHECK_THAT(s.last_announced().detail, Catch::Contains("no progress"));
+  }
   SECTION("with progress") {
     for (int i = 0; i < 10; ++i) {
-      s.tell_status(state::LOADING, 101);
+      s.tell_status(state::LOADING, 101, {}, 0.01F * static_cast<float>(i));
       s.advance(5s);
     }
     CHECK(s.signals.empty());
@@ -235,6 +246,16 @@ TEST_CASE("an engine without a link is unknown at once, and killed if it doesn't
     s.tell_status(state::READY, 101);
     s.advance(10s);
     CHECK(s.signals.empty());
+  }
+  SECTION("back, and lost again: the patience begins anew") {
+    s.advance(1s);
+    s.tell_status(state::READY, 101);
+    s.advance(3s);
+    caf::anon_send(s.launcher, down);
+    s.advance(4s);
+    CHECK(s.signals.empty());
+    s.advance(2s);
+    CHECK(s.signals == std::vector<int>{SIGKILL});
   }
   SECTION("of an older incarnation") {
     s.child_ends(1);

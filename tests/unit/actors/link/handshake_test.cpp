@@ -167,13 +167,3 @@ TEST_CASE("another configuration is skew, not a refusal") {
   REQUIRE(p);
   CHECK(p->skew == std::vector<std::string>{"health", "pool"});
 }
-
-TEST_CASE("loopback addresses") {
-  CHECK(is_loopback("127.0.0.1"));
-  CHECK(is_loopback("127.9.8.7"));
-  CHECK(is_loopback("::1"));
-  CHECK_FALSE(is_loopback("10.0.0.1"));
-  CHECK_FALSE(is_loopback("0.0.0.0"));
-  CHECK_FALSE(is_loopback("localhost"));
-  CHECK_FALSE(is_loopback(""));
-}
