@@ -113,20 +113,26 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
     if (pid == 0) become(o.program.c_str(), argv.data(), output[1], secret[0], parent);
-    const int fork_errno = errno;
+    // Without a descriptor of the child neither a signal nor its end would be certain to be its
+    // own.
+    const int pidfd = pid < 0 ? -1 : pidfd_open(pid);
+    const auto failure = system_error(pid < 0 ? "fork" : "pidfd_open");
     ::close(output[1]);
     ::close(secret[0]);
-    if (pid < 0) {
+    if (pidfd < 0) {
       ::close(output[0]);
       ::close(secret[1]);
-      errno = fork_errno;
-      return started.set_value(system_error("fork"));
+      if (pid > 0) {
+        ::kill(pid, SIGKILL);  // not reaped yet, so the number is still its own
+        ::waitpid(pid, nullptr, 0);
+      }
+      return started.set_value(failure);
     }
     // Far below a pipe's capacity, so that this never blocks.
     [[maybe_unused]] auto written = ::write(secret[1], o.secret.data(), o.secret.size());
     ::close(secret[1]);
     raw->pid_ = pid;
-    raw->pidfd_ = pidfd_open(pid);
+    raw->pidfd_ = pidfd;
     raw->output_ = output[0];
     started.set_value(ok);
     raw->watch(std::move(o));

@@ -52,7 +52,7 @@ class child_process final : public process {
     std::function<void(exit_status)> on_exit;       ///< watcher thread, once, after the last line
   };
 
-  /// Errors: `spawn_failed` with the system's reason.
+  /// Errors: `spawn_failed` with the system's reason; no process is left then.
   static expected<std::unique_ptr<process>> start(options o);
   ~child_process() override;
   child_process(const child_process&) = delete;
