@@ -59,6 +59,7 @@ struct supervisor_state {
     }
   }
 
+  /// False when its failure has changed the plan.
   bool start_child(std::size_t i) {
     auto& c = children[i];
     c.generation = next_generation++;
@@ -66,10 +67,7 @@ struct supervisor_state {
     c.stopping = false;
     pending.erase(i);
     auto started = c.spec.start(c.generation);
-    if (!started) {
-      child_ended(i, ending::failed, started.error().message);
-      return false;
-    }
+    if (!started) return child_ended(i, ending::failed, started.error().message);
     c.actor = *std::move(started);
     self->monitor(c.actor);
     return true;
@@ -86,20 +84,28 @@ struct supervisor_state {
     child_ended(index, is_clean(d.reason) ? ending::clean : ending::failed, i->last_end);
   }
 
-  void child_ended(std::size_t i, ending how, const std::string& why) {
+  /// True when nothing follows from it.
+  bool child_ended(std::size_t i, ending how, const std::string& why) {
     auto& c = children[i];
     c.last_end = why;
-    if (ending_with) return advance();
+    if (ending_with) {
+      advance();
+      return false;
+    }
     const auto now = restart_policy::time_point{self->clock().now().time_since_epoch()};
     const auto d = policy->decide(i, how, now);
     switch (d.what) {
     case decision::kind::ignore:
-      return;
+      if (how != ending::clean)
+        spdlog::warn("event=child_not_restarted supervisor={} child={} reason=\"{}\"", title,
+                     c.spec.id, why);
+      return true;
     case decision::kind::escalate:
       spdlog::error("event=supervisor_escalates supervisor={} child={} reason=\"{}\"", title,
                     c.spec.id, why);
-      return end_all(caf::make_error(caf::sec::runtime_error,
-                                     title + ": " + c.spec.id + " ended too often, last: " + why));
+      end_all(caf::make_error(caf::sec::runtime_error,
+                              title + ": " + c.spec.id + " ended too often, last: " + why));
+      return false;
     case decision::kind::restart:
       break;
     }
@@ -109,6 +115,7 @@ struct supervisor_state {
     pending.insert(d.children.begin(), d.children.end());
     delay = std::max(delay, d.delay);
     advance();
+    return false;
   }
 
   /// Stops what is pending, last first, one at a time; then starts it after the delay, or ends.

@@ -231,6 +231,19 @@ TEST_CASE("a start that fails counts as a failure and is tried again") {
   CHECK_FALSE(s.supervisor_ended);
 }
 
+TEST_CASE("a temporary child that fails to start does not hold up the next") {
+  scene s;
+  s.failing_starts["t"] = 1;
+  auto supervisor = s.start(strategy::one_for_one,
+                            {s.spec("a"), s.spec("t", restart_kind::temporary), s.spec("b")});
+  s.advance(1s);
+  CHECK(s.take_log() == names{"+a", "!t", "+b"});
+  auto r = s.report(supervisor);
+  CHECK(r.children[1].now == child_report::condition::ended);
+  CHECK(r.children[1].last_end == "not today");
+  CHECK(r.children[2].now == child_report::condition::running);
+}
+
 TEST_CASE("starts that always fail don't loop for ever") {
   scene s;
   s.failing_starts["a"] = 1000;
