@@ -1,11 +1,13 @@
 #include "actors/directory/directory_actor.hpp"
 
+#include "actors/directory/refusal_log.hpp"
+
 #include <caf/all.hpp>
 
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
-#include <set>
+#include <utility>
 
 namespace troupe::directory {
 
@@ -22,7 +24,7 @@ struct actor_state {
       launchers;  ///< own engine's name → who wants to know of its link
   std::map<caf::actor_addr, link::link_up> links;  ///< that are up
   std::vector<caf::actor> subscribers;
-  std::set<std::string> complained;  ///< refusals that were logged; each once
+  refusal_log refusals;
   static constexpr const char* name = "directory";
 
   explicit actor_state(caf::event_based_actor* s) : self(s) {}
@@ -49,7 +51,9 @@ struct actor_state {
   void set_own(entry e) {
     if (auto i = engines.find(e.name); i != engines.end())
       office->set_route(e.name, e.generation, i->second);
-    auto c = entries->set_own(std::move(e));
+    changed_own(entries->set_own(std::move(e)));
+  }
+  void changed_own(const change& c) {
     if (c.empty()) return;
     publish(c);
     replicate();
@@ -115,9 +119,22 @@ struct actor_state {
   }
 
   void refused(const link::link_refused& x) {
-    if (complained.insert(x.peer + x.why.message).second)
-      spdlog::error("event=link_refused by={} peer={} code={} reason=\"{}\"",
-                    x.by_peer ? "peer" : "us", x.peer, x.why.code, x.why.message);
+    using verdict = refusal_log::verdict;
+    const auto now = refusal_log::time_point{self->clock().now().time_since_epoch()};
+    switch (refusals.hear(x.peer + " " + x.why.message, now)) {
+    case verdict::quiet:
+      return;
+    case verdict::overflow:
+      spdlog::warn("event=link_refusals_many hint=\"more than {} different refusals within {} h: "
+                   "further ones are not logged; is a stranger at the link port?\"",
+                   refusal_log::refusals_max, refusal_log::period.count());
+      return;
+    case verdict::log:
+      break;
+    }
+    spdlog::error("event=link_refused by={} peer={} code={} reason=\"{}\"",
+                  x.by_peer ? "peer" : "us", refusal_log::shown(x.peer),
+                  refusal_log::shown(x.why.code), refusal_log::shown(x.why.message));
   }
 };
 
@@ -137,6 +154,9 @@ caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
         self->state.merge(e);
       },
       [self](const set_entry& x) { self->state.set_own(x.value); },
+      [self](const remove_entry& x) {
+        self->state.changed_own(self->state.entries->remove_own(x.name, x.generation));
+      },
       [self](const subscribe& x) {
         self->state.subscribers.push_back(x.who);
         self->monitor(x.who);

@@ -20,6 +20,12 @@ struct set_entry {
   entry value;
 };
 
+/// To the directory: this entry of this host is no more; one of a newer generation stays.
+struct remove_entry {
+  std::string name;
+  std::uint64_t generation = 0;
+};
+
 /// To the directory: this actor wants `directory_changed` from now on, first with everything that
 /// there is.
 struct subscribe {
@@ -69,6 +75,7 @@ caf::actor spawn_directory(caf::actor_system& system, std::string host, link::pr
 }  // namespace troupe::directory
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::directory::set_entry)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::directory::remove_entry)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::directory::subscribe)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::directory::directory_changed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::directory::watch_engine)

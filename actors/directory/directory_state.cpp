@@ -57,10 +57,10 @@ change directory_state::set_own(entry e) {
   return {{std::move(e)}, {}};
 }
 
-change directory_state::remove_own(const std::string& name) {
+change directory_state::remove_own(const std::string& name, std::uint64_t generation) {
   auto& own = hosts_[own_host_];
   auto i = own.entries.find(name);
-  if (i == own.entries.end()) return {};
+  if (i == own.entries.end() || i->second.generation != generation) return {};
   change c;
   c.removed.push_back(std::move(i->second));
   own.entries.erase(i);

@@ -55,9 +55,10 @@ class directory_state {
 
   directory_state(std::string own_host, process_id own_process);
 
-  /// Sets one of our own entries. Returns what changed.
+  /// Sets or removes one of our own entries. Returns what changed.
   change set_own(entry e);
-  change remove_own(const std::string& name);
+  /// Only of this generation: a late word of an older incarnation does not take the newer one away.
+  change remove_own(const std::string& name, std::uint64_t generation);
 
   /// Takes a peer's set. An update from the process that we know, with a version not above the
   /// last, changes nothing; one of a new process replaces the host's set.

@@ -1,14 +1,17 @@
 #include "apps/node/data_plane.hpp"
 
 #include "actors/gateway/gateway_actor.hpp"
+#include "actors/launcher/launcher_actor.hpp"
 #include "actors/request/hub.hpp"
 #include "actors/router/router_actor.hpp"
+#include "config/problem.hpp"
 
 #include <caf/all.hpp>
 
 #include <openssl/sha.h>
 
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace troupe::apps {
@@ -19,6 +22,11 @@ namespace {
 constexpr std::chrono::milliseconds drain_poll_ms{20};
 /// What the gateway is given on top of its own drain timeout to end the last answers.
 constexpr std::chrono::milliseconds drain_slack_ms{1'000};
+/// For the gateway to end its answers when it is told to stop.
+constexpr std::chrono::milliseconds gateway_stop_ms{5'000};
+/// In `health.restart_period`: no limit. A port that another process has taken may come free at any
+/// time, and meanwhile this host serves the other gateways; the back-off bounds what trying costs.
+constexpr std::uint32_t gateway_restarts_max = std::numeric_limits<std::uint32_t>::max();
 
 /// The same at every gateway of a cluster, another in each cluster.
 std::uint64_t chain_key(const std::string& cluster_id) {
@@ -72,19 +80,21 @@ std::vector<request::desk::model_state> lasting_desk::models() {
   return d ? d->models() : std::vector<model_state>{};
 }
 
-data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host,
-                       std::shared_ptr<link::post_office> office,
-                       std::shared_ptr<directory::directory_view> view, caf::actor directory)
-    : system_(system), cluster_(cluster), host_(std::move(host)), office_(std::move(office)),
-      view_(std::move(view)), directory_(std::move(directory)) {}
+data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster,
+                       data_plane_ground ground)
+    : system_(system), cluster_(cluster), ground_(std::move(ground)) {}
+
+data_plane::~data_plane() {
+  if (opened_) caf::anon_send_exit(opened_, caf::exit_reason::user_shutdown);
+}
 
 bool data_plane::router_here() const {
-  return !cluster_.routers.empty() && cluster_.routers.front().host == host_;
+  return !cluster_.routers.empty() && cluster_.routers.front().host == ground_.host;
 }
 
 const config::gateway* data_plane::gateway_here() const {
   for (const auto& g : cluster_.gateways)
-    if (g.host == host_) return &g;
+    if (g.host == ground_.host) return &g;
   return nullptr;
 }
 
@@ -92,29 +102,30 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
   if (router_here()) {
     children.push_back({router::router_name, [this](std::uint64_t) -> expected<caf::actor> {
                           router::router_options o;
-                          o.host = host_;
+                          o.host = ground_.host;
                           o.limits.decode_prefills_tokens_max =
                               cluster_.routers.front().decode_prefills_tokens_max;
                           for (const auto& h : cluster_.hosts) o.places[h.name] = h.place;
                           o.models = model_names(cluster_);
-                          o.office = office_;
-                          o.directory = directory_;
+                          o.office = ground_.office;
+                          o.directory = ground_.directory;
                           return router::spawn_router(system_, std::move(o));
                         }});
   }
-  children.push_back({request::hub_name(host_), [this](std::uint64_t) -> expected<caf::actor> {
-                        request::hub_options o;
-                        o.host = host_;
-                        o.limits = cluster_.limits;
-                        o.health = cluster_.health;
-                        o.models = model_names(cluster_);
-                        o.office = office_;
-                        o.view = view_;
-                        o.directory = directory_;
-                        auto hub = request::make_hub(system_, std::move(o));
-                        desk_->set(hub.front);
-                        return hub.actor;
-                      }});
+  children.push_back(
+      {request::hub_name(ground_.host), [this](std::uint64_t) -> expected<caf::actor> {
+         request::hub_options o;
+         o.host = ground_.host;
+         o.limits = cluster_.limits;
+         o.health = cluster_.health;
+         o.models = model_names(cluster_);
+         o.office = ground_.office;
+         o.view = ground_.view;
+         o.directory = ground_.directory;
+         auto hub = request::make_hub(system_, std::move(o));
+         desk_->set(hub.front);
+         return hub.actor;
+       }});
 }
 
 void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t generation) {
@@ -123,48 +134,81 @@ void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t gener
   e.generation = generation;
   e.role = role;
   e.state = msg::EntryState::READY;
-  caf::anon_send(directory_, directory::set_entry{std::move(e)});
+  caf::anon_send(ground_.directory, directory::set_entry{std::move(e)});
 }
 
-void data_plane::announce(std::uint64_t generation) {
+void data_plane::announce() {
+  const auto generation = ground_.next_generation();
   if (router_here()) set_entry(router::router_name, msg::Role::ROUTER, generation);
-  set_entry(request::hub_name(host_), msg::Role::REQUESTS, generation);
-  if (gateway_here()) set_entry("gateway/" + host_, msg::Role::GATEWAY, generation);
-  for (const auto& e : config::engines_on(cluster_, host_))
-    set_entry("launcher/" + e.pool + "/" + e.host + "." + std::to_string(e.index),
-              msg::Role::LAUNCHER, generation);
+  set_entry(request::hub_name(ground_.host), msg::Role::REQUESTS, generation);
+  for (const auto& e : config::engines_on(cluster_, ground_.host))
+    set_entry(launcher::launcher_name(e), msg::Role::LAUNCHER, generation);
 }
 
-void data_plane::add_gateway(std::vector<supervision::child_spec>& children) {
-  const auto* here = gateway_here();
-  if (!here) return;
+expected<caf::actor> data_plane::listen() {
+  const auto& here = *gateway_here();
   gateway::gateway_options o;
-  o.address = here->address;
-  o.port = here->port;
+  o.address = here.address;
+  o.port = here.port;
   o.limits = cluster_.limits;
   o.chain_key = chain_key(cluster_.section.id);
   o.models = model_names(cluster_);
-  children.push_back({"gateway/" + host_,
-                      [this, o](std::uint64_t) -> expected<caf::actor> {
-                        auto started = gateway::spawn_gateway(system_, o, desk_);
-                        std::lock_guard lock{gateway_mutex_};
-                        if (started) gateway_ = *started;
-                        return started;
-                      },
-                      // One that was told to stop has ended well.
-                      supervision::restart_kind::transient});
+  return gateway::spawn_gateway(system_, std::move(o), desk_);
+}
+
+expected<void> data_plane::open_gateway() {
+  const auto* here = gateway_here();
+  if (!here) return ok;
+  auto opened = listen();
+  if (!opened)
+    return error{opened.error().code, to_string(here->where) + ": gateway of host " + ground_.host +
+                                          ": " + opened.error().message};
+  opened_ = *std::move(opened);
+  return ok;
+}
+
+expected<caf::actor> data_plane::start_gateway() {
+  std::lock_guard lock{gateway_mutex_};
+  auto started = opened_ ? expected<caf::actor>{std::exchange(opened_, nullptr)} : listen();
+  if (!started) return started;
+  gateway_ = *started;
+  const auto generation = ground_.next_generation();
+  set_entry(gateway_name(), msg::Role::GATEWAY, generation);
+  gateway_->attach_functor(
+      [directory = ground_.directory, name = gateway_name(), generation](const caf::error&) {
+        caf::anon_send(directory, directory::remove_entry{name, generation});
+      });
+  return started;
+}
+
+void data_plane::add_gateway(std::vector<supervision::child_spec>& children) {
+  if (!gateway_here()) return;
+  auto start = [this](std::uint64_t generation) -> expected<caf::actor> {
+    supervision::supervisor_options o;
+    o.name = gateway_name();
+    o.limits = {gateway_restarts_max, cluster_.health.restart_period,
+                cluster_.health.restart_backoff_min, cluster_.health.restart_backoff_max};
+    o.first_generation = o.seed = generation;
+    o.children.push_back({gateway_name(), [this](std::uint64_t) { return start_gateway(); },
+                          // One that was told to stop has ended well.
+                          supervision::restart_kind::transient, gateway_stop_ms});
+    return supervision::spawn_supervisor(system_, std::move(o));
+  };
+  children.push_back({"supervisor of " + gateway_name(), std::move(start),
+                      supervision::restart_kind::permanent, gateway_stop_ms + drain_slack_ms});
+}
+
+caf::actor data_plane::current_gateway() {
+  std::lock_guard lock{gateway_mutex_};
+  return gateway_;
 }
 
 void data_plane::drain(const std::function<bool()>& poll) {
-  caf::actor gateway;
-  {
-    std::lock_guard lock{gateway_mutex_};
-    gateway = gateway_;
-  }
-  if (!gateway) return;
+  const auto current = current_gateway();
+  if (!current) return;
   caf::scoped_actor me{system_};
-  me->monitor(gateway);
-  me->send(gateway, gateway::drain_gateway{caf::actor_cast<caf::actor>(me)});
+  me->monitor(current);
+  me->send(current, gateway::drain_gateway{caf::actor_cast<caf::actor>(me)});
   using clock = std::chrono::steady_clock;
   const auto until = clock::now() + cluster_.limits.drain_timeout + drain_slack_ms;
   bool done = false;
@@ -172,7 +216,7 @@ void data_plane::drain(const std::function<bool()>& poll) {
     me->receive([&](const gateway::gateway_drained&) { done = true; },
                 [&](const caf::down_msg&) { done = true; }, caf::after(drain_poll_ms) >> [] {});
   // Clients hear of the end from the gateway, not from engines that vanish.
-  if (!done) me->send_exit(gateway, caf::exit_reason::user_shutdown);
+  if (!done) me->send_exit(current, caf::exit_reason::user_shutdown);
 }
 
 }  // namespace troupe::apps

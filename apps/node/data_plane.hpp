@@ -35,20 +35,39 @@ class lasting_desk : public request::desk {
   std::shared_ptr<request::desk> current_;
 };
 
+/// What a data plane stands on.
+struct data_plane_ground {
+  std::string host;
+  std::shared_ptr<link::post_office> office;
+  std::shared_ptr<directory::directory_view> view;
+  caf::actor directory;
+  /// Of each actor that is announced: larger than any before. Any thread.
+  std::function<std::uint64_t()> next_generation;
+};
+
 /// What of the data plane runs in a node: the router shard where the cluster file puts it, the
-/// request hub, and the gateway of this host, if it has one.
+/// request hub, and the gateway of this host, if it has one. Outlives the node's supervisor.
 class data_plane {
  public:
-  data_plane(caf::actor_system& system, const config::cluster& cluster, std::string host,
-             std::shared_ptr<link::post_office> office,
-             std::shared_ptr<directory::directory_view> view, caf::actor directory);
+  data_plane(caf::actor_system& system, const config::cluster& cluster, data_plane_ground ground);
+  ~data_plane();
+  data_plane(const data_plane&) = delete;
+  data_plane& operator=(const data_plane&) = delete;
 
+  /// The first start of the gateway, if it is here: it listens from now on, and says that nothing
+  /// is ready. Errors: as `gateway::http_gateway::start`; the message begins with the place in the
+  /// cluster file.
+  expected<void> open_gateway();
   /// Router and hub, as children of the node's supervisor.
   void add_children(std::vector<supervision::child_spec>& children);
-  /// The gateway, if it is here; last, so that it is stopped before what its answers need.
+  /// The gateway, if it is here, under a supervisor of its own; last, so that it is stopped before
+  /// what its answers need.
   void add_gateway(std::vector<supervision::child_spec>& children);
-  /// Tells the directory of the actors here.
-  void announce(std::uint64_t generation);
+  /// Tells the directory of the actors here. The gateway is in it while it listens.
+  void announce();
+
+  /// The current incarnation of the gateway; null before its first start. Any thread.
+  caf::actor current_gateway();
 
   /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when
   /// `limits.drain_timeout` has ended them, or when `poll` says true.
@@ -57,16 +76,17 @@ class data_plane {
  private:
   const config::gateway* gateway_here() const;
   bool router_here() const;
+  std::string gateway_name() const { return "gateway/" + ground_.host; }
+  expected<caf::actor> listen();
+  expected<caf::actor> start_gateway();
   void set_entry(std::string name, msg::Role role, std::uint64_t generation);
 
   caf::actor_system& system_;
   const config::cluster& cluster_;
-  std::string host_;
-  std::shared_ptr<link::post_office> office_;
-  std::shared_ptr<directory::directory_view> view_;
-  caf::actor directory_;
+  data_plane_ground ground_;
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
   std::mutex gateway_mutex_;
+  caf::actor opened_;   ///< the first incarnation, until its supervisor has taken it
   caf::actor gateway_;  ///< the current incarnation
 };
 

@@ -1,6 +1,7 @@
 #include "apps/node/node.hpp"
 
 #include "actors/link/system_config.hpp"
+#include "apps/node/console.hpp"
 #include "apps/node/local_address.hpp"
 #include "apps/node/node_tree.hpp"
 #include "apps/node/signals.hpp"
@@ -16,7 +17,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <optional>
 
 namespace troupe::apps {
 
@@ -63,9 +63,8 @@ int check_addresses(const config::cluster& c, const config::host& self) {
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
-  fmt::print("stopping: streams have {} s to end; a second signal ends them at once\n",
-             std::chrono::duration_cast<std::chrono::seconds>(limits.drain_timeout).count());
-  std::fflush(stdout);
+  say(fmt::format("stopping: streams have {} s to end; a second signal ends them at once",
+                  std::chrono::duration_cast<std::chrono::seconds>(limits.drain_timeout).count()));
   const auto until = std::chrono::steady_clock::now() + limits.drain_timeout;
   bool hurry = false;
   auto poll = [&] {
@@ -101,7 +100,9 @@ int run_node(const node_options& options) {
   set_up_log(options.log_level);
   link::system_config config{cluster.health.heartbeat_interval, cluster.health.heartbeat_timeout};
   caf::actor_system system{config};
-  std::optional<std::string> lost;
+  // Whoever still lives at the end holds nothing that must be saved: engines are gone, clients have
+  // their endings.
+  system.await_actors_before_shutdown(false);
   bool asked = false;
   {
     node_setup setup{cluster, options.host, std::filesystem::absolute(options.config_file).string(),
@@ -111,19 +112,14 @@ int run_node(const node_options& options) {
                      spdlog::critical("event=ground_lost reason=\"{}\"", why);
                      signals.wake();
                    }};
-    if (auto started = tree.start(); !started)
-      return fail(exit_address, to_string(self->where) + ": " + started.error().message);
-    fmt::print("{}\n", tree.describe());
-    std::fflush(stdout);
+    if (auto started = tree.start(); !started) return fail(exit_address, started.error().message);
+    say(tree.describe());
     spdlog::info("event=node_started host={} cluster={} pid={} config_digest={}", options.host,
                  cluster.section.id, ::getpid(), cluster.digest);
     asked = serve(tree, signals, cluster.limits);
     tree.stop();
   }
   spdlog::info("event=node_stopped host={}", options.host);
-  // Whoever still lives holds nothing that must be saved: engines are gone, clients have their
-  // endings.
-  system.await_actors_before_shutdown(false);
   return asked ? exit_ok : exit_internal;
 }
 

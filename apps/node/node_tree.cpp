@@ -1,5 +1,8 @@
 #include "apps/node/node_tree.hpp"
 
+#include "apps/node/console.hpp"
+#include "config/problem.hpp"
+
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
@@ -8,7 +11,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -48,13 +50,12 @@ caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryStat
           auto& known = self->state[e.name];
           if (std::exchange(known, e.state) == e.state) continue;
           if (e.state == msg::EntryState::READY)
-            fmt::print("engine {} is ready: model {}, {} tokens of context, {} slots\n", e.name,
-                       e.model, e.context_tokens, e.slots);
+            say(fmt::format("engine {} is ready: model {}, {} tokens of context, {} slots", e.name,
+                            e.model, e.context_tokens, e.slots));
           else if (e.state == msg::EntryState::LOADING)
-            fmt::print("engine {} is loading {}\n", e.name, e.model);
+            say(fmt::format("engine {} is loading {}", e.name, e.model));
           else if (e.state == msg::EntryState::FAILED)
-            fmt::print("engine {} has failed: {}\n", e.name, e.detail);
-          std::fflush(stdout);
+            say(fmt::format("engine {} has failed: {}", e.name, e.detail));
         }
       },
   };
@@ -90,12 +91,13 @@ expected<void> node_tree::start_links() {
   const auto* self = c.find_host(setup_.host);
   caf::actor for_peers, for_engines;
   auto bound = link::listen(system_, context_, self->address, self->port, for_peers);
-  if (!bound) return std::move(bound).error();
-  ground_.push_back(for_peers);
+  if (!bound)
+    return error{bound.error().code, to_string(self->where) + ": " + bound.error().message};
+  ground_.push_back({"the listener for nodes", for_peers});
   // Engines come over loopback, whatever the host's own address is.
   bound = link::listen(system_, context_, "127.0.0.1", 0, for_engines);
   if (!bound) return std::move(bound).error();
-  ground_.push_back(for_engines);
+  ground_.push_back({"the listener for engines", for_engines});
   engine_port_ = *bound;
   return ok;
 }
@@ -140,46 +142,47 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
   }
 }
 
-void node_tree::start_announcer() {
-  auto a = system_.spawn(announcer, setup_.host);
-  ground_.push_back(a);
-  caf::anon_send(directory_, directory::subscribe{a});
+void node_tree::add_announcer(std::vector<supervision::child_spec>& children) {
+  children.push_back({"announcer",
+                      [this](std::uint64_t) -> expected<caf::actor> {
+                        auto started = system_.spawn(announcer, setup_.host);
+                        caf::anon_send(directory_, directory::subscribe{started});
+                        return started;
+                      },
+                      // It only prints: its end is no reason to end anything else.
+                      supervision::restart_kind::temporary});
 }
 
 void node_tree::watch_ground() {
-  auto watched = ground_;
-  watched.push_back(root_);
-  ground_.push_back(system_.spawn(
-      [this](caf::event_based_actor* self, const std::vector<caf::actor>& all) -> caf::behavior {
-        self->set_default_handler(caf::drop);
-        for (const auto& a : all) self->monitor(a);
-        self->set_down_handler([this, self](caf::down_msg& d) {
-          if (!stopping_) on_lost_(self->system().render(d.reason));
-        });
-        return {[](caf::unit_t) {}};
-      },
-      watched));
+  auto all = ground_;
+  all.push_back({"the root supervisor", root_});
+  ground_.push_back(
+      {"watch", supervision::spawn_watch(system_, std::move(all), [this](const std::string& why) {
+         if (!stopping_) on_lost_(why);
+       })});
 }
 
 expected<void> node_tree::start() {
   directory_ = directory::spawn_directory(system_, setup_.host, process_, office_, view_);
-  ground_.push_back(directory_);
+  ground_.push_back({directory::directory_name(setup_.host), directory_});
   if (auto listening = start_links(); !listening) return listening;
-  start_announcer();
+  data_ = std::make_unique<data_plane>(system_, setup_.cluster,
+                                       data_plane_ground{setup_.host, office_, view_, directory_,
+                                                         [this] { return next_generation(); }});
+  if (auto listening = data_->open_gateway(); !listening) return listening;
   supervision::supervisor_options o;
   o.name = "node/" + setup_.host;
   o.limits = limits_of(setup_.cluster.health);
   o.first_generation = next_generation();
   o.seed = o.first_generation;
-  data_ = std::make_unique<data_plane>(system_, setup_.cluster, setup_.host, office_, view_,
-                                       directory_);
+  add_announcer(o.children);
   add_connectors(o.children);
   data_->add_children(o.children);
   add_launchers(o.children);
   data_->add_gateway(o.children);
   root_ = supervision::spawn_supervisor(system_, std::move(o));
   watch_ground();
-  data_->announce(next_generation());
+  data_->announce();
   return ok;
 }
 
@@ -243,7 +246,7 @@ void node_tree::stop() {
     root_ = nullptr;
   }
   for (auto i = ground_.rbegin(); i != ground_.rend(); ++i)
-    caf::anon_send_exit(*i, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(i->actor, caf::exit_reason::user_shutdown);
   ground_.clear();
   directory_ = nullptr;
 }

@@ -5,6 +5,7 @@
 #include "actors/link/link_actor.hpp"
 #include "actors/link/post_office.hpp"
 #include "actors/supervision/supervisor.hpp"
+#include "actors/supervision/watch.hpp"
 #include "apps/node/data_plane.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
@@ -43,7 +44,8 @@ class node_tree {
   node_tree(const node_tree&) = delete;
   node_tree& operator=(const node_tree&) = delete;
 
-  /// Listeners, then everything else in order. Errors: as `link::listen`.
+  /// Listeners, then everything else in order. Errors: as `link::listen` and
+  /// `data_plane::open_gateway`; the message begins with the place in the cluster file.
   expected<void> start();
 
   /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused.
@@ -62,7 +64,7 @@ class node_tree {
   expected<void> start_links();
   void add_connectors(std::vector<supervision::child_spec>& children);
   void add_launchers(std::vector<supervision::child_spec>& children);
-  void start_announcer();
+  void add_announcer(std::vector<supervision::child_spec>& children);
   void watch_ground();
 
   caf::actor_system& system_;
@@ -76,7 +78,7 @@ class node_tree {
   std::shared_ptr<directory::directory_view> view_ = std::make_shared<directory::directory_view>();
   std::shared_ptr<const link::link_context> context_;
   caf::actor directory_;
-  std::vector<caf::actor> ground_;  ///< ended last, in this order
+  std::vector<supervision::watched_actor> ground_;  ///< ended last, in reverse order
   std::unique_ptr<data_plane> data_;
   std::uint16_t engine_port_ = 0;
   caf::actor root_;

@@ -124,9 +124,23 @@ TEST_CASE("a peer's actors get routes, subscribers hear of them, and the view ha
   CHECK(heard[0].what.added_or_changed.at(0).name == "decode/p/b.0");
   CHECK(heard[0].all->contains("decode/p/b.0"));
 
-  (void)peer.remove_own("decode/p/b.0");
+  (void)peer.remove_own("decode/p/b.0", 5);
   s.hear(peer);
   CHECK_FALSE(s.goes_to("decode/p/b.0", b));
+}
+
+TEST_CASE("an own entry that is removed is gone here and at the peers, unless it is a newer one") {
+  scene s;
+  auto b = s.capture();
+  s.up(scene::node("b"), b);
+  s.set("gateway/a", 2);
+  (void)s.sent_to(b);
+  s.tell(remove_entry{"gateway/a", 1});
+  CHECK(s.sent_to(b) == names{"nothing"});
+  CHECK(s.view->get()->contains("gateway/a"));
+  s.tell(remove_entry{"gateway/a", 2});
+  CHECK(s.sent_to(b).empty());
+  CHECK_FALSE(s.view->get()->contains("gateway/a"));
 }
 
 TEST_CASE("a late subscriber begins with everything") {
