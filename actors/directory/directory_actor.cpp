@@ -1,6 +1,7 @@
 #include "actors/directory/directory_actor.hpp"
 
 #include "actors/directory/refusal_log.hpp"
+#include "actors/link/guarded.hpp"
 
 #include <caf/all.hpp>
 
@@ -59,11 +60,10 @@ struct actor_state {
     replicate();
   }
 
-  void merge(const msg::envelope<msg::DirectoryUpdate>& e) {
-    msg::view<msg::DirectoryUpdate> update{e};
-    auto i = peers.find(std::string{update->getHost().cStr()});
-    if (i == peers.end()) return;  // the link went down while this was on its way
-    auto c = entries->merge(*update);
+  void merge(msg::DirectoryUpdate::Reader update) {
+    auto i = peers.find(std::string{update.getHost().cStr()});
+    if (i == peers.end()) return;     // the link went down while this was on its way
+    auto c = entries->merge(update);  // all is read before anything changes
     for (const auto& gone : c.removed) office->drop_route(gone.name);
     for (const auto& x : c.added_or_changed) office->set_route(x.name, x.generation, i->second);
     if (!c.empty()) publish(c);
@@ -150,9 +150,7 @@ caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_down_handler([self](caf::down_msg& down) { self->state.gone(down); });
   return {
-      [self](const link::origin&, const msg::envelope<msg::DirectoryUpdate>& e) {
-        self->state.merge(e);
-      },
+      link::on<msg::DirectoryUpdate>([&s](msg::DirectoryUpdate::Reader in) { s.merge(in); }),
       [self](const set_entry& x) { self->state.set_own(x.value); },
       [self](const remove_entry& x) {
         self->state.changed_own(self->state.entries->remove_own(x.name, x.generation));

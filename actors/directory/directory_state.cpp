@@ -71,16 +71,17 @@ change directory_state::remove_own(const std::string& name, std::uint64_t genera
 change directory_state::merge(msg::DirectoryUpdate::Reader update) {
   const std::string host = update.getHost().cStr();
   if (host == own_host_ || host.empty()) return {};  // nobody else speaks for us
-  auto& set = hosts_[host];
+  // A bad pointer throws here, before anything has changed.
   auto id = update.getProcessId();
   process_id process(id.begin(), id.end());
-  if (process == set.process && update.getVersion() <= set.version) return {};
   std::map<std::string, entry> next;
   for (auto e : update.getEntries()) {
     auto x = read(e);
     x.host = host;
     next[x.name] = std::move(x);
   }
+  auto& set = hosts_[host];
+  if (process == set.process && update.getVersion() <= set.version) return {};
   change c;
   for (const auto& [name, e] : next) {
     auto i = set.entries.find(name);

@@ -62,6 +62,7 @@ class directory_state {
 
   /// Takes a peer's set. An update from the process that we know, with a version not above the
   /// last, changes nothing; one of a new process replaces the host's set.
+  /// Throws kj::Exception for one that cannot be read; then nothing has changed.
   change merge(msg::DirectoryUpdate::Reader update);
   /// The link to a host is down: its entries are gone until it is back.
   change lose_host(const std::string& host);

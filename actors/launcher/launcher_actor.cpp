@@ -1,6 +1,7 @@
 #include "actors/launcher/launcher_actor.hpp"
 
 #include "actors/launcher/loading_progress.hpp"
+#include "actors/link/guarded.hpp"
 #include "messages/base/exit_codes.hpp"
 
 #include <caf/all.hpp>
@@ -134,13 +135,12 @@ struct launcher_state {
     child->signal(SIGKILL);
   }
 
-  void status(const link::origin& from, const msg::envelope<msg::EngineStatus>& e) {
+  void status(const link::origin& from, msg::EngineStatus::Reader in) {
     if (from.from.generation != generation) return;
-    msg::view<msg::EngineStatus> s{e};
-    loading.told(s->getEntry().getState(), s->getProgress());
-    auto entry = directory::read(s->getEntry());
-    if (s->hasFailure() && s->getFailure().getMessage().size() > 0)
-      last_failure = s->getFailure().getMessage().cStr();
+    auto entry = directory::read(in.getEntry());
+    const std::string failure = in.getFailure().getMessage().cStr();
+    loading.told(entry.state, in.getProgress());
+    if (!failure.empty()) last_failure = failure;
     if (draining) entry.state = msg::EntryState::DRAINING;
     const bool news = state != entry.state;
     state = entry.state;
@@ -205,9 +205,8 @@ struct launcher_state {
   }
 
   /// A draining engine that holds nothing any more need not wait for the end of the drain.
-  void report(const msg::envelope<msg::WorkerReport>& e) {
-    msg::view<msg::WorkerReport> r{e};
-    if (draining && r->getGeneration() == generation && r->getIdle()) terminate();
+  void report(msg::WorkerReport::Reader r) {
+    if (draining && r.getGeneration() == generation && r.getIdle()) terminate();
   }
 
   void terminate() {
@@ -269,15 +268,12 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
   return {
       [self](start_atom) { self->state.start(); },
       [self](const child_ended& x) { self->state.child_gone(x); },
-      [self](const link::origin& from, const msg::envelope<msg::EngineStatus>& e) {
-        self->state.status(from, e);
-      },
+      link::on<msg::EngineStatus>(
+          [&s](const link::origin& from, msg::EngineStatus::Reader in) { s.status(from, in); }),
       [self](loading_atom, std::uint64_t generation, std::uint64_t seen) {
         self->state.check_loading(generation, seen);
       },
-      [self](const link::origin&, const msg::envelope<msg::WorkerReport>& e) {
-        self->state.report(e);
-      },
+      link::on<msg::WorkerReport>([&s](msg::WorkerReport::Reader in) { s.report(in); }),
       [self](const link::link_up& x) { self->state.link_back(x); },
       [self](const link::link_down& x) { self->state.link_lost(x); },
       [self](unlinked_atom, std::uint64_t generation, std::uint64_t outage) {

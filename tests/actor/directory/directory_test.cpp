@@ -1,5 +1,6 @@
 #include "actors/directory/directory_actor.hpp"
 #include "tests/support/deterministic_system.hpp"
+#include "tests/support/unreadable.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -196,6 +197,19 @@ TEST_CASE("a set of a host that has no link is not believed") {
   (void)peer.set_own(worker("decode/p/b.0", 5));
   s.hear(peer);
   CHECK(s.view->get()->empty());
+}
+
+TEST_CASE("an update that cannot be read is dropped, and the directory goes on") {
+  scene s;
+  auto b = s.capture();
+  s.up(scene::node("b"), b);
+  s.office->send({directory_name("a"), 0}, {directory_name("b"), 0},
+                 test::unreadable<msg::DirectoryUpdate>());
+  s.run();
+  directory_state peer{"b", {2}};
+  (void)peer.set_own(worker("decode/p/b.0", 5));
+  s.hear(peer);
+  CHECK(s.goes_to("decode/p/b.0", b));
 }
 
 TEST_CASE("our own engines are reached by their link, and their launcher hears of it") {

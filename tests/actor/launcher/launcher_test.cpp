@@ -1,6 +1,7 @@
 #include "actors/launcher/launcher_actor.hpp"
 #include "messages/base/exit_codes.hpp"
 #include "tests/support/deterministic_system.hpp"
+#include "tests/support/unreadable.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -136,6 +137,18 @@ TEST_CASE("the engine's own word becomes its entry") {
   CHECK(e.slots == 8);
   CHECK(e.name == "decode/p/h0.0");
   CHECK(e.generation == 101);
+}
+
+TEST_CASE("what cannot be read is dropped, and launcher and engine go on") {
+  scene s;
+  const msg::address to{launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0};
+  s.office->send(to, {"decode/p/h0.0", 101}, test::unreadable<msg::EngineStatus>());
+  s.office->send(to, {"decode/p/h0.0", 101}, test::unreadable<msg::WorkerReport>());
+  s.run();
+  CHECK(s.alive);
+  s.tell_status(state::READY, 101);
+  CHECK(s.last_announced().state == state::READY);
+  CHECK_FALSE(s.launcher_ended());
 }
 
 TEST_CASE("the word of an older incarnation is not heard") {
