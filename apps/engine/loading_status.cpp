@@ -10,24 +10,44 @@ namespace {
 
 using tell_atom = caf::atom_constant<caf::atom("ldtell")>;
 using tick_atom = caf::atom_constant<caf::atom("ldtick")>;
+using fail_atom = caf::atom_constant<caf::atom("ldfail")>;
 
-/// Says how loading goes, each `interval` and when it is told to.
-caf::behavior teller(caf::event_based_actor* me, const std::shared_ptr<link::post_office>& office,
-                     const directory::entry& entry, const std::string& to,
-                     const std::shared_ptr<std::atomic<float>>& progress) {
-  auto say = [office, entry, to, progress] {
+struct teller_state {
+  std::shared_ptr<link::post_office> office;
+  directory::entry entry;
+  std::string to;
+  std::shared_ptr<std::atomic<float>> progress;
+  error failure;  ///< empty while loading goes on
+
+  void say() const {
     msg::draft<msg::EngineStatus> d;
     directory::write(d->initEntry(), entry);
     d->setProgress(*progress);
+    if (!failure.code.empty()) {
+      auto f = d->initFailure();
+      f.setCode(failure.code);
+      f.setMessage(failure.message);
+    }
     if (auto e = std::move(d).freeze())
       office->send({to, 0}, {entry.name, entry.generation}, *std::move(e));
-  };
+  }
+};
+
+/// Says how loading goes, each `interval` and when it is told to.
+caf::behavior teller(caf::stateful_actor<teller_state>* me, const teller_state& start) {
+  me->state = start;
   me->send(me, tick_atom::value);
   return {
-      [say](tell_atom) { say(); },
-      [me, say](tick_atom) {
-        say();
+      [me](tell_atom) { me->state.say(); },
+      [me](tick_atom) {
+        me->state.say();
         me->delayed_send(me, loading_status::interval, tick_atom::value);
+      },
+      [me](fail_atom, const std::string& code, const std::string& message) {
+        me->state.failure = {code, message};
+        me->state.entry.state = msg::EntryState::FAILED;
+        me->state.entry.detail = message;
+        me->state.say();
       },
   };
 }
@@ -35,10 +55,10 @@ caf::behavior teller(caf::event_based_actor* me, const std::shared_ptr<link::pos
 }  // namespace
 
 loading_status::loading_status(caf::actor_system& system, std::shared_ptr<link::post_office> office,
-                               directory::entry self, std::string launcher)
-    : self_(std::move(self)), launcher_(std::move(launcher)), office_(std::move(office)) {
-  self_.state = msg::EntryState::LOADING;
-  teller_ = system.spawn(teller, office_, self_, launcher_, progress_);
+                               directory::entry self, std::string launcher) {
+  self.state = msg::EntryState::LOADING;
+  teller_ = system.spawn(
+      teller, teller_state{std::move(office), std::move(self), std::move(launcher), progress_, {}});
 }
 
 loading_status::~loading_status() { caf::anon_send_exit(teller_, caf::exit_reason::user_shutdown); }
@@ -46,16 +66,7 @@ loading_status::~loading_status() { caf::anon_send_exit(teller_, caf::exit_reaso
 void loading_status::tell() { caf::anon_send(teller_, tell_atom::value); }
 
 void loading_status::fail(const error& why) {
-  caf::anon_send_exit(teller_, caf::exit_reason::user_shutdown);
-  msg::draft<msg::EngineStatus> d;
-  auto entry = self_;
-  entry.state = msg::EntryState::FAILED;
-  entry.detail = why.message;
-  directory::write(d->initEntry(), entry);
-  d->initFailure().setCode(why.code);
-  d->getFailure().setMessage(why.message);
-  if (auto e = std::move(d).freeze())
-    office_->send({launcher_, 0}, {self_.name, self_.generation}, *std::move(e));
+  caf::anon_send(teller_, fail_atom::value, why.code, why.message);
 }
 
 }  // namespace troupe::apps

@@ -29,13 +29,11 @@ class loading_status {
   void set_progress(float done) { *progress_ = done; }
   /// Says it now. Any thread.
   void tell();
-  /// Loading has failed: what, where and what to do.
+  /// Loading has failed: what, where and what to do. Said now, and whenever it is told to: the link
+  /// may come up later than a model is found missing.
   void fail(const error& why);
 
  private:
-  directory::entry self_;
-  std::string launcher_;
-  std::shared_ptr<link::post_office> office_;
   std::shared_ptr<std::atomic<float>> progress_ = std::make_shared<std::atomic<float>>(0.0F);
   caf::actor teller_;
 };
