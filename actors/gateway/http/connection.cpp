@@ -322,6 +322,7 @@ void connection::linger() {
 void connection::lose(const char* reason) {
   if (answer_ && answer_->has_gone_handler()) {
     server_.events().refused(reason);
+    answer_->close();  // first: nobody reads what the request says at its end
     answer_->gone(reason);
   }
   close();
@@ -371,7 +372,7 @@ bool connection::deadline_passed(clock::time_point now) {
 void connection::sweep(clock::time_point now) {
   if (phase_ == phase::closed || !deadline_passed(now)) return;
   if (phase_ == phase::answering) {
-    if (giving_up_ || !answer_->has_gone_handler() || (answer_->ended() && !answer_->overflowed()))
+    if (giving_up_ || !answer_->has_gone_handler() || answer_->ended())
       lose("client_stalled");
     else
       stalled();

@@ -42,7 +42,8 @@ std::vector<std::shared_ptr<responder>> wake_list::take() {
 }
 
 void responder::mark(std::unique_lock<std::mutex> lock) {
-  if (stream_ && pending_.size() > overflow_factor * buffer_bytes_max_) {
+  // The last words of an abandoned one are few, and not counted.
+  if (stream_ && !ended_ && pending_.size() > overflow_factor * buffer_bytes_max_) {
     overflowed_ = true;
     pending_.clear();
   }
@@ -73,7 +74,7 @@ void responder::start_stream(header_list headers) {
 
 void responder::finish() {
   std::unique_lock lock{mutex_};
-  if (closed_ || ended_) return;
+  if (closed_ || ended_ || overflowed_) return;
   ended_ = true;
   mark(std::move(lock));
 }
@@ -86,7 +87,7 @@ responder::portion responder::take(std::string reuse) {
   const std::lock_guard lock{mutex_};
   dirty_ = false;
   portion p;
-  if (!has_head_) return p;
+  if (!has_head_ || overflowed_) return p;
   p.begins = !std::exchange(head_taken_, true);
   p.stream = stream_;
   if (p.begins) p.head = std::move(head_);
@@ -110,18 +111,20 @@ bool responder::ended() const {
   return ended_;
 }
 
-void responder::abandon(const openai::api_error& why) {
+bool responder::abandon(const openai::api_error& why, header_list headers) {
   std::unique_lock lock{mutex_};
-  if (closed_ || (ended_ && !overflowed_)) return;
+  if (closed_ || ended_) return false;
   if (!has_head_) {
     has_head_ = true;
-    head_ = error_reply(why);
+    head_ = error_reply(why, std::move(headers));
   } else {
     pending_.clear();
     openai::chunk_encoder::error(pending_, why);
   }
+  overflowed_ = false;
   ended_ = true;
   mark(std::move(lock));
+  return true;
 }
 
 void responder::close() {

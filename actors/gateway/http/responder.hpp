@@ -60,17 +60,21 @@ class responder : public std::enable_shared_from_this<responder> {
   void send(reply r);
   /// Begins a stream of server-sent events with status 200.
   void start_stream(header_list headers);
-  /// Lets `write` append to the stream. Nothing happens once the client is gone.
+  /// Lets `write` append to the stream. Nothing happens once the client is gone, or has let so much
+  /// gather that some was dropped: such a stream has a hole, and can only be abandoned.
   template <class Write>
   void append(Write&& write) {
     std::unique_lock lock{mutex_};
-    if (closed_ || ended_) return;
+    if (closed_ || ended_ || overflowed_) return;
     const auto before = pending_.size();
     write(pending_);
     if (pending_.size() != before) mark(std::move(lock));
   }
   /// Nothing more comes.
   void finish();
+  /// Ends an answer that cannot go on: what is unsent of a stream is dropped for an error event; an
+  /// answer that has not begun becomes an error reply with `headers`. False: it has ended already.
+  bool abandon(const openai::api_error& why, header_list headers = {});
 
   // -- I/O thread ---------------------------------------------------------------------------------
 
@@ -98,9 +102,6 @@ class responder : public std::enable_shared_from_this<responder> {
   bool full() const { return pending_bytes() >= buffer_bytes_max_; }
   bool overflowed() const;
   bool ended() const;
-  /// Ends an answer that cannot go on: what is unsent of a stream is dropped for an error event; an
-  /// answer that has not begun becomes an error reply.
-  void abandon(const openai::api_error& why);
   /// The connection is closed: whatever still comes is dropped.
   void close();
 
@@ -118,7 +119,7 @@ class responder : public std::enable_shared_from_this<responder> {
   bool ended_ = false;
   bool closed_ = false;
   bool dirty_ = false;
-  bool overflowed_ = false;
+  bool overflowed_ = false;  ///< bytes were dropped: nothing is sent any more but an error event
   std::function<void(std::string)> on_gone_;
   std::function<void()> on_output_;
 };
