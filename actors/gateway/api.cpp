@@ -270,17 +270,20 @@ void api::complete(call& c) {
   s.max_tokens = p.max_tokens;
   s.timeout = timeout;
   s.session = session.empty() ? p.user : std::string(session);
-  s.client = p.stream ? make_stream_sink(std::move(answer), c.to, counts_)
-                      : make_whole_sink(std::move(answer), c.to, counts_);
+  const auto client = p.stream ? make_stream_sink(std::move(answer), c.to, counts_)
+                               : make_whole_sink(std::move(answer), c.to, counts_);
+  s.client = client;
   // Before it is submitted: the client may be gone at any time from here on.
   c.to->on_gone(
       [desk = desk_, id = c.id](std::string reason) { desk->cancel(id, std::move(reason)); });
   if (auto submitted = desk_->submit(std::move(s)); !submitted) {
     c.to->on_gone(nullptr);
     const auto& why = submitted.error();
-    auto e = make_error(503, why.code.c_str(), why.message, why.parameter);
-    e.retry_after = not_ready_retry_after;
-    fail(c, std::move(e));
+    client->on_failed({.http_status = 503,
+                       .code = why.code,
+                       .message = why.message,
+                       .parameter = why.parameter,
+                       .retry_after = not_ready_retry_after});
   }
 }
 

@@ -12,7 +12,12 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// What both kinds share: counting, and the request's open count, which ends with the sink.
+/// For a client whose request was lost inside this node: the pause before it tries again.
+constexpr std::chrono::milliseconds lost_retry_after{1'000};
+
+/// What both kinds share: counting, and the request's open count, which ends with the sink. A sink
+/// that goes without having been told an end stands for a request that was lost, in whatever
+/// mailbox: its client hears of it all the same.
 class sink_base : public request::client_sink {
  public:
   sink_base(answer_options options, std::shared_ptr<http::responder> to,
@@ -20,7 +25,10 @@ class sink_base : public request::client_sink {
       : options_(std::move(options)), to_(std::move(to)), counts_(std::move(counts)) {
     counts_->request_opened();
   }
-  ~sink_base() override { counts_->request_closed(); }
+  ~sink_base() override {
+    if (!ended_) lose();
+    counts_->request_closed();
+  }
   sink_base(const sink_base&) = delete;
   sink_base& operator=(const sink_base&) = delete;
 
@@ -38,11 +46,13 @@ class sink_base : public request::client_sink {
     counts_->first_token_after(clock::now() - began_);
   }
   void count_end(const request::totals& sum) {
+    ended_ = true;
     counts_->request_took(clock::now() - began_);
     counts_->tokens(sum.prompt_tokens, sum.cached_tokens, sum.completion_tokens);
     counts_->answered(options_.route, 200);
   }
   void count_failure(const openai::api_error& e) {
+    ended_ = true;
     counts_->answered(options_.route, static_cast<unsigned>(e.status));
   }
 
@@ -51,7 +61,21 @@ class sink_base : public request::client_sink {
   std::shared_ptr<metrics> counts_;
 
  private:
+  /// Nothing happens when the client has gone, which is how a cancelled request ends.
+  void lose() {
+    const auto e = to_api_error(
+        {.http_status = 503,
+         .code = "request_lost",
+         .message = "The request was lost inside the server before it was done; send it again.",
+         .parameter = {},
+         .retry_after = lost_retry_after});
+    if (!to_->abandon(e, options_.headers)) return;
+    count_failure(e);
+    counts_->lost(e.code);
+  }
+
   clock::time_point began_ = clock::now();
+  bool ended_ = false;
   bool counted_first_ = false;
 };
 

@@ -56,7 +56,8 @@ class client_sink {
   /// Every choice of every prompt has its finish reason.
   virtual void on_finished(const totals& sum) = 0;
   /// Before the first `on_accepted`: a plain HTTP error. After: an explicit error event in the
-  /// stream.
+  /// stream. A sink that is destroyed before it was told an end takes its request for lost, and
+  /// tells the client.
   virtual void on_failed(const failure& why) = 0;
 };
 
@@ -76,7 +77,8 @@ struct submission {
 class desk {
  public:
   virtual ~desk() = default;
-  /// Errors: `too_many_requests`, `shutting_down`; then nothing is called on the client.
+  /// Errors: `too_many_requests`, `prompt_memory_full`, `shutting_down`; then nothing is called on
+  /// the client, which the caller tells itself.
   virtual expected<void> submit(submission s) = 0;
   /// The client went away or stalled: everything of this request is released.
   virtual void cancel(request_id id, std::string reason) = 0;

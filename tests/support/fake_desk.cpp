@@ -76,7 +76,8 @@ std::string fake_desk::timeline_json(const std::string& external_id) {
 
 std::vector<request::desk::model_state> fake_desk::models() {
   std::vector<model_state> all;
-  for (const auto* name : {"words", "refuse", "break", "hang", "silent", "flood", "org/words"})
+  for (const auto* name : {"words", "refuse", "break", "hang", "silent", "flood", "org/words",
+                           "lost", "forgotten", "late"})
     all.push_back({name, true, {}});
   all.push_back({"cold", false, "its engine is loading"});
   return all;
@@ -189,10 +190,17 @@ void fake_desk::run(const std::shared_ptr<job>& j) {
     if (model == "hang") to.on_accepted(0, 11, 0, {});
     while (wait(*j, 1h)) {
     }
-  } else {
-    for (std::uint16_t p = 0; p < j->s.prompts.size(); ++p)
-      answer(*j, p, prompt_tokens, completion_tokens);
-    if (model == "break")
+  } else if (model == "forgotten") {
+    to.on_accepted(0, 11, 0, {});
+  } else if (model != "lost") {
+    const auto last = j->s.prompts.size() - (model == "late" ? 1 : 0);
+    for (std::uint16_t p = 0; p < last; ++p) answer(*j, p, prompt_tokens, completion_tokens);
+    if (model == "late")
+      to.on_failed({.http_status = 400,
+                    .code = "context_length_exceeded",
+                    .message = "The second prompt is too long.",
+                    .parameter = "prompt"});
+    else if (model == "break")
       to.on_failed({.http_status = 500,
                     .code = "worker_lost",
                     .message = "The worker is lost.",

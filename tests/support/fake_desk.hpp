@@ -27,6 +27,9 @@ namespace troupe::test {
 /// | `hang` | accepts, and says nothing more until it is cancelled |
 /// | `silent` | says nothing at all until it is cancelled |
 /// | `flood` | 4 KiB a token as fast as it goes, until it is cancelled |
+/// | `lost` | is forgotten without a word, as by a mailbox of an actor that has died |
+/// | `forgotten` | accepts, and is then forgotten |
+/// | `late` | fails before it accepts the last prompt: 400, `context_length_exceeded` |
 /// | `cold` | known, not ready |
 class fake_desk final : public request::desk {
  public:

@@ -166,6 +166,30 @@ TEST_CASE_METHOD(stage,
   check_all_released();
 }
 
+TEST_CASE_METHOD(stage, "what is submitted to a dead hub holds nothing, not even its client") {
+  auto submit_one = [&] {
+    auto sink = std::make_shared<recording_sink>();
+    request::submission s;
+    s.client = sink;
+    REQUIRE(hub.front->submit(std::move(s)));
+    return sink;
+  };
+  std::shared_ptr<recording_sink> sink;
+  SECTION("it lies in the mailbox") {
+    sink = submit_one();
+    caf::anon_send_exit(hub.actor, caf::exit_reason::kill);
+    run();
+  }
+  SECTION("it comes later") {
+    caf::anon_send_exit(hub.actor, caf::exit_reason::kill);
+    run();
+    sink = submit_one();
+  }
+  run();
+  CHECK(sink.use_count() == 1);
+  CHECK(hub.gate->open() == 0);
+}
+
 TEST_CASE("above the limit of open requests the desk says no, and the client is not called") {
   stage s{1};
   auto c = s.submit();

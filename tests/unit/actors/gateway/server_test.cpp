@@ -124,6 +124,45 @@ TEST_CASE("failures before and after the answer began", "[gateway]") {
   REQUIRE(status_of(c.read_reply()) == 500);
 }
 
+TEST_CASE("a request that is lost ends its client, whatever was said before", "[gateway]") {
+  fixture f;
+  f.start();
+  for (bool stream : {false, true}) {
+    raw_client c{f.port()};
+    c.send(ask("lost", stream, {}, "X-Request-Id: mine\r\n"));
+    const auto answer = c.read_reply(5s);
+    REQUIRE(status_of(answer) == 503);
+    REQUIRE(has(answer, R"("code":"request_lost")"));
+    REQUIRE(has(answer, "Retry-After: 1\r\n"));
+    REQUIRE(has(answer, "X-Request-Id: mine\r\n"));
+    c.send(get("/metrics"));  // the connection is still good
+    REQUIRE(has(c.read_reply(), R"(reason="request_lost")"));
+  }
+  raw_client c{f.port()};
+  c.send(ask("forgotten", true));
+  const auto answer = c.read_until("0\r\n\r\n", 5s);
+  REQUIRE(status_of(answer) == 200);
+  REQUIRE(has(answer, R"("code":"request_lost")"));
+  REQUIRE_FALSE(has(answer, "[DONE]"));
+}
+
+TEST_CASE("a late failure of one of several prompts is a plain error of a whole answer, and an "
+          "event in a stream",
+          "[gateway]") {
+  fixture f;
+  f.start();
+  for (bool stream : {false, true}) {
+    raw_client c{f.port()};
+    c.send(post("/v1/completions", std::string(R"({"model":"late","prompt":["a","b"],"stream":)") +
+                                       (stream ? "true}" : "false}")));
+    const auto answer = stream ? c.read_until("0\r\n\r\n") : c.read_reply();
+    CHECK(status_of(answer) == (stream ? 200 : 400));
+    CHECK(has(answer, R"("code":"context_length_exceeded")"));
+    CHECK(has(answer, R"("text":" w1")") == stream);
+    CHECK_FALSE(has(answer, "[DONE]"));
+  }
+}
+
 TEST_CASE("models that are unknown or not ready, and a desk that takes nothing", "[gateway]") {
   fixture f;
   f.start();
