@@ -5,6 +5,7 @@
 #include "actors/request/stream_ledger.hpp"
 #include "messages/route.capnp.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,10 @@ struct leg {
     sent_bytes = 0;
     reader = {};
     early.clear();
+  }
+  void avoid(const std::string& worker) {
+    if (std::find(exclude.begin(), exclude.end(), worker) == exclude.end())
+      exclude.push_back(worker);
   }
   /// A job is open at an incarnation of this worker other than `alive`.
   bool uses(const std::string& worker, std::uint64_t alive) const {

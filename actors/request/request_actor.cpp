@@ -79,25 +79,27 @@ struct request_state {
   void route_late(std::uint16_t prompt, std::uint32_t attempt) {
     auto* l = find({what->id, prompt, attempt});
     if (l && !l->route)
-      repeat(*l, "",
-             {503, "router_unavailable", "The router does not answer; try again.", "",
-              std::chrono::milliseconds{1'000}},
-             route_retry_pause);
+      end_attempt(*l, attempt_end::router_silent, "",
+                  {503, "router_unavailable", "The router does not answer; try again.", "",
+                   std::chrono::milliseconds{1'000}});
   }
 
-  /// Another attempt, unless there were enough.
-  void repeat(leg& l, const std::string& bad_worker, const failure& why,
-              std::chrono::milliseconds pause = std::chrono::milliseconds{0}) {
+  /// Another attempt, or the request's end.
+  void end_attempt(leg& l, attempt_end how, const std::string& worker, const failure& why,
+                   bool retryable = true) {
     record_of(l).error = why.code + ": " + why.message;
-    if (l.attempt >= attempts_max) return fail(why);
-    if (!bad_worker.empty()) l.exclude.push_back(bad_worker);
+    auto name_of = [](const auto& job) { return job ? job->worker().name : std::string{}; };
+    const auto next = decide({how, l.attempt, l.accepted, retryable, worker, name_of(l.prefill),
+                              name_of(l.decode), why});
+    if (!next.again) return fail(why);
+    for (const auto& name : next.exclude) l.avoid(name);
     spdlog::info(
         "event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"",
-        what->external_id, l.prompt, l.attempt, bad_worker, why.code, why.message);
+        what->external_id, l.prompt, l.attempt, worker, why.code, why.message);
     l.drop_attempt();
     ++l.attempt;  // at once: what the old one still says in the pause is too late, too
-    if (pause.count() == 0) return start_attempt(l);
-    self->delayed_send(self, pause, again_atom::value, l.prompt, l.attempt);
+    if (next.pause.count() == 0) return start_attempt(l);
+    self->delayed_send(self, next.pause, again_atom::value, l.prompt, l.attempt);
   }
 
   // -- routing ---------------------------------------------------------------------
@@ -144,10 +146,10 @@ struct request_state {
       if (i != all->end() && i->second.generation == w.generation && may_work(i->second.state))
         continue;
       const std::string worker = w.name;
-      return repeat(l, "",
-                    {503, "worker_unknown", worker + " was chosen, but it is not there (any more).",
-                     "", std::chrono::milliseconds{1'000}},
-                    route_retry_pause);
+      return end_attempt(l, attempt_end::worker_unknown, "",
+                         {503, "worker_unknown",
+                          worker + " was chosen, but it is not there (any more).", "",
+                          std::chrono::milliseconds{1'000}});
     }
   }
 
@@ -159,14 +161,8 @@ struct request_state {
 
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
-    auto* l = find(msg::read(in->getKey()));
-    if (!l) return;
-    auto why = read(in->getFailure());
-    // A stream that the client has begun to read waits for a worker; a new request is told at once.
-    if (l->accepted && why.http_status == 503)
-      return repeat(*l, "", why,
-                    route_retry_pause * (1U << std::min<std::uint32_t>(l->attempt, 4)));
-    fail(why);
+    if (auto* l = find(msg::read(in->getKey())))
+      end_attempt(*l, attempt_end::route_refused, "", read(in->getFailure()));
   }
 
   void send_parts(leg& l, std::size_t received) {
@@ -205,10 +201,8 @@ struct request_state {
     if (!l) return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
-    const auto why = read(in->getFailure());
-    if (in->getFailure().getRetryable()) return repeat(*l, worker, why);
-    record_of(*l).error = why.code + ": " + why.message;
-    fail(why);
+    end_attempt(*l, attempt_end::job_ended, worker, read(in->getFailure()),
+                in->getFailure().getRetryable());
   }
 
   void prefilled(const msg::envelope<msg::PrefillDone>& e) {
@@ -235,7 +229,8 @@ struct request_state {
     close_job(*l, worker);
     // It comes after the worker's last batch. Early ones are here, and wait.
     if (find(key_of(*l)) && l->early.empty() && l->decode && l->decode->worker().name == worker)
-      repeat(*l, worker, {500, "token_gap", "A worker ended without the last tokens.", "", {}});
+      end_attempt(*l, attempt_end::stream_broken, worker,
+                  {500, "token_gap", "A worker ended without the last tokens.", "", {}});
   }
 
   void close_job(leg& l, const std::string& worker) {
@@ -250,12 +245,12 @@ struct request_state {
     if (!l || !l->decode || batch->getGeneration() != l->decode->worker().generation) return;
     if (!l->accepted) {
       if (l->early.size() >= early_slices_max)
-        return repeat(*l, l->decode->worker().name,
-                      {500,
-                       "not_accepted",
-                       "A worker sent tokens of a prompt that nobody had accepted.",
-                       "",
-                       {}});
+        return end_attempt(*l, attempt_end::stream_broken, l->decode->worker().name,
+                           {500,
+                            "not_accepted",
+                            "A worker sent tokens of a prompt that nobody had accepted.",
+                            "",
+                            {}});
       l->early.push_back(x);
       return;
     }
@@ -263,8 +258,8 @@ struct request_state {
     case stream_ledger::verdict::duplicate:
       return;
     case stream_ledger::verdict::gap:
-      return repeat(*l, l->decode->worker().name,
-                    {500, "token_gap", "A worker skipped tokens.", "", {}});
+      return end_attempt(*l, attempt_end::stream_broken, l->decode->worker().name,
+                         {500, "token_gap", "A worker skipped tokens.", "", {}});
     case stream_ledger::verdict::fresh:
       break;
     }
@@ -333,9 +328,9 @@ struct request_state {
     for (auto& l : legs) {
       if (l.finished || over || !l.uses(x.name, x.alive)) continue;
       close_job(l, x.name);  // there is nobody left to cancel at
-      repeat(l, x.name,
-             {503, "worker_lost", x.name + " is gone: " + x.reason, "",
-              std::chrono::milliseconds{1'000}});
+      end_attempt(l, attempt_end::worker_gone, x.name,
+                  {503, "worker_lost", x.name + " is gone: " + x.reason, "",
+                   std::chrono::milliseconds{1'000}});
     }
   }
 

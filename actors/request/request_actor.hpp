@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/directory/directory_actor.hpp"
+#include "actors/request/attempt_policy.hpp"
 #include "actors/request/holdings.hpp"
 #include "actors/request/timeline.hpp"
 #include "actors/request/worker_board.hpp"
@@ -17,12 +18,8 @@
 
 namespace troupe::request {
 
-/// Attempts at one prompt: the first and its repetitions after lost workers.
-inline constexpr std::uint32_t attempts_max = 6;
 /// A shard answers within microseconds; after so long it is taken as lost.
 inline constexpr std::chrono::milliseconds route_timeout{2'000};
-/// Pause before an attempt is repeated when there was nobody to route to.
-inline constexpr std::chrono::milliseconds route_retry_pause{250};
 /// After its last token a request waits so long for what prefill has to tell for its timeline.
 inline constexpr std::chrono::milliseconds last_account_wait{250};
 /// Parts of a long prompt, and how many may be on their way.

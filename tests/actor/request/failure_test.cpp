@@ -56,9 +56,18 @@ TEST_CASE_METHOD(stage, "when prefill fails decode is cancelled") {
   auto key = asked_once().key;
   route(key, decode, &prefill);
   given(decode);
-  bad_end<msg::JobFailed>(key, prefill, 503, "transfer_failed", true);
+  bad_end<msg::JobFailed>(key, prefill, 503, "kv_exhausted", true);
   CHECK(given(decode) == lines{"cancel 0/1"});
   CHECK(asked_once().exclude == lines{prefill.name});
+}
+
+TEST_CASE_METHOD(stage, "a failed transfer is blamed on nobody alone, whoever tells of it first") {
+  submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  const auto& teller = GENERATE(true, false) ? decode : prefill;
+  bad_end<msg::JobFailed>(key, teller, 503, "peer_failed", true);
+  CHECK(asked_once().exclude == lines{prefill.name, decode.name});
 }
 
 TEST_CASE_METHOD(stage, "what belongs to an old attempt has no effect") {

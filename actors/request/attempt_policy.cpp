@@ -1,0 +1,48 @@
+#include "actors/request/attempt_policy.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace troupe::request {
+
+bool is_transfer_failure(const std::string& code) {
+  // Those of the hand-over's protocol, of its wire, and of the transports.
+  static constexpr std::array<std::string_view, 20> codes = {
+      "hand_over_protocol", "kv_layout_mismatch",  "piece_too_large",       "prefix_mismatch",
+      "transfer_timeout",   "too_many_hand_overs", "unknown_job",           "wrong_token",
+      "message_malformed",  "unknown_message",     "peer_failed",           "peer_left",
+      "peer_unreachable",   "transport_failed",    "transport_unavailable", "unsupported_memory",
+      "control_too_large",  "control_backlog",     "registration_failed",   "out_of_memory",
+  };
+  return std::find(codes.begin(), codes.end(), code) != codes.end();
+}
+
+attempt_decision decide(const ended_attempt& e) {
+  if (e.number >= attempts_max) return {};
+  switch (e.how) {
+  case attempt_end::router_silent:
+    return {true, route_retry_pause, {}};
+  case attempt_end::route_refused:
+    // A stream that the client has begun to read waits for a worker; a new request is told at once.
+    if (!e.client_reads || e.why.http_status != 503) return {};
+    return {true, route_retry_pause * (1U << std::min(e.number, route_retry_doublings_max)), {}};
+  case attempt_end::worker_unknown:
+    // It may be back, as a younger one, before this node hears of it.
+    return {true, route_retry_pause, {}};
+  case attempt_end::job_ended:
+    if (!e.retryable) return {};
+    // The first message of two wins. If only its worker were avoided, one that breaks all its
+    // transfers could have each of its peers excluded and be chosen again with the next.
+    if (is_transfer_failure(e.why.code) && !e.prefill.empty())
+      return {true, {}, {e.prefill, e.decode}};
+    break;
+  case attempt_end::worker_gone:
+  case attempt_end::stream_broken:
+    break;
+  }
+  if (e.worker.empty()) return {true, {}, {}};
+  return {true, {}, {e.worker}};
+}
+
+}  // namespace troupe::request

@@ -1,0 +1,97 @@
+#include "actors/request/attempt_policy.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace troupe;
+using namespace troupe::request;
+using namespace std::chrono_literals;
+
+namespace {
+
+using names = std::vector<std::string>;
+
+ended_attempt ended(attempt_end how, const std::string& code = "x", int status = 503) {
+  ended_attempt e;
+  e.how = how;
+  e.retryable = true;
+  e.worker = "decode/p/b.0";
+  e.prefill = "prefill/p/a.0";
+  e.decode = "decode/p/b.0";
+  e.why.http_status = status;
+  e.why.code = code;
+  return e;
+}
+
+const attempt_end all_ends[] = {attempt_end::router_silent,  attempt_end::route_refused,
+                                attempt_end::worker_unknown, attempt_end::worker_gone,
+                                attempt_end::job_ended,      attempt_end::stream_broken};
+
+}  // namespace
+
+TEST_CASE("the last attempt is not repeated, whatever ended it") {
+  for (auto how : all_ends) {
+    auto e = ended(how);
+    e.client_reads = true;
+    e.number = attempts_max - 1;
+    CHECK(decide(e).again);
+    e.number = attempts_max;
+    CHECK_FALSE(decide(e).again);
+  }
+}
+
+TEST_CASE("a worker that failed, broke its stream or is gone is avoided, at once") {
+  for (auto how : {attempt_end::job_ended, attempt_end::stream_broken, attempt_end::worker_gone}) {
+    const auto d = decide(ended(how, "kv_exhausted"));
+    CHECK(d.again);
+    CHECK(d.pause == 0ms);
+    CHECK(d.exclude == names{"decode/p/b.0"});
+  }
+}
+
+TEST_CASE("what a worker says to be final ends the request") {
+  auto e = ended(attempt_end::job_ended, "context_length_exceeded", 400);
+  e.retryable = false;
+  CHECK_FALSE(decide(e).again);
+}
+
+TEST_CASE("of a failed transfer both workers are avoided, whoever told of it") {
+  for (const auto* code : {"transfer_timeout", "peer_failed", "hand_over_protocol",
+                           "kv_layout_mismatch", "too_many_hand_overs", "peer_left"}) {
+    auto e = ended(attempt_end::job_ended, code);
+    for (const auto* teller : {"prefill/p/a.0", "decode/p/b.0"}) {
+      e.worker = teller;
+      CHECK(decide(e).exclude == names{"prefill/p/a.0", "decode/p/b.0"});
+    }
+    // One that works alone has nobody to share it with.
+    e.prefill.clear();
+    e.worker = "decode/p/b.0";
+    CHECK(decide(e).exclude == names{"decode/p/b.0"});
+  }
+}
+
+TEST_CASE("a new request is told at once that nobody can serve it; a stream waits, longer each "
+          "time") {
+  auto e = ended(attempt_end::route_refused, "no_ready_worker");
+  CHECK_FALSE(decide(e).again);
+  e.client_reads = true;
+  auto before = 0ms;
+  for (e.number = 1; e.number <= route_retry_doublings_max; ++e.number) {
+    const auto d = decide(e);
+    CHECK(d.again);
+    CHECK(d.exclude.empty());
+    CHECK(d.pause > before);
+    before = d.pause;
+  }
+  CHECK(decide(e).pause == before);
+  e.why.http_status = 404;
+  CHECK_FALSE(decide(e).again);
+}
+
+TEST_CASE("a silent router and a stale route blame no worker, and are given a pause") {
+  for (auto how : {attempt_end::router_silent, attempt_end::worker_unknown}) {
+    const auto d = decide(ended(how));
+    CHECK(d.again);
+    CHECK(d.exclude.empty());
+    CHECK(d.pause == route_retry_pause);
+  }
+}
