@@ -33,13 +33,14 @@ struct Route {
   plan @1 :TransferPlan;
   prefill @2 :WorkerRef;       # empty name for local and decodePrefills
   decode @3 :WorkerRef;
-  lease @4 :UInt64;            # of the shard; given back by RouteRelease, or when the request's node is lost
+  lease @4 :UInt64;            # of the shard; given back by RouteRelease, or when the request's node is lost or its hub replaced
   keepFrom @5 :UInt32;         # tokens that decode is thought to hold
   reason @6 :Text;             # scores of the best and of the next
 }
 
 struct RouteRefused { key @0 :JobKey; failure @1 :Failure; }
 struct RouteRelease {
+  # Its sender's generation is the hub's incarnation: what earlier ones had leased is free, too.
   leases @0 :List(UInt64);
   host @1 :Text;
   prefills @2 :List(UInt64);   # leases whose prefill worker has done its share; decode goes on

@@ -55,7 +55,16 @@ struct hub_state {
     if (!context) return;
     for (const auto& [id, request] : requests)
       caf::anon_send_exit(request, caf::exit_reason::user_shutdown);
-    context->office->unbind(context->self.name, 0);
+    context->office->unbind(context->self.name, context->self.generation);
+  }
+
+  /// Routes that were given to an earlier incarnation, and that nobody took, are given back.
+  void tell_router_of_start() {
+    if (context->self.generation == 0) return;
+    msg::draft<msg::RouteRelease> d;
+    d->setHost(context->host);
+    if (auto e = std::move(d).freeze())
+      context->office->send(context->router, context->self, *std::move(e));
   }
 
   void open(const open_request& x) {
@@ -160,7 +169,9 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   s.options = std::move(options);
   s.gate = std::move(gate);
   s.context = std::move(context);
-  s.context->office->bind(s.context->self.name, 0, caf::actor_cast<caf::actor>(self));
+  s.context->office->bind(s.context->self.name, s.context->self.generation,
+                          caf::actor_cast<caf::actor>(self));
+  s.tell_router_of_start();
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_down_handler([self](caf::down_msg& down) { self->state.closed(down); });
   self->set_default_handler(caf::drop);
@@ -288,7 +299,7 @@ hub make_hub(caf::actor_system& system, hub_options options) {
                                        options.limits.held_prompt_bytes_max);
   auto context = std::make_shared<request_context>();
   context->host = options.host;
-  context->self = {hub_name(options.host), 0};
+  context->self = {hub_name(options.host), options.generation};
   context->router = {router::router_name, 0};
   context->lease = options.health.lease;
   context->office = options.office;

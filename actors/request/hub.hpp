@@ -7,6 +7,7 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace troupe::request {
 
 struct hub_options {
   std::string host;
+  std::uint64_t generation = 0;  ///< of this start; larger is newer, 0: not known
   config::limits limits;
   config::health health;
   std::vector<std::string> models;

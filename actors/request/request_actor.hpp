@@ -29,7 +29,7 @@ inline constexpr std::size_t parts_ahead_max = 2;
 /// What all request actors of a node share.
 struct request_context {
   std::string host;
-  msg::address self;  ///< `requests/<host>`
+  msg::address self;  ///< `requests/<host>`, in this incarnation
   msg::address router;
   std::chrono::milliseconds lease{3'000};
   std::shared_ptr<link::post_office> office;

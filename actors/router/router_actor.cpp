@@ -58,6 +58,12 @@ std::uint64_t random_lease() {
   return std::uint64_t{draw()} << 32U | draw();
 }
 
+/// Of `requests/<host>`.
+std::string host_of(const msg::address& hub) {
+  const auto slash = hub.name.find('/');
+  return slash == std::string::npos ? hub.name : hub.name.substr(slash + 1);
+}
+
 struct router_state {
   caf::event_based_actor* self;
   router_options options;
@@ -72,9 +78,8 @@ struct router_state {
 
   void route(const link::origin& from, msg::RouteRequest::Reader in) {
     auto q = read(in);
-    // `requests/<host>`: whose leases these are.
-    const auto slash = from.from.name.find('/');
-    q.host = slash == std::string::npos ? from.from.name : from.from.name.substr(slash + 1);
+    q.host = host_of(from.from);
+    q.incarnation = from.from.generation;
     // All is read before a lease is granted: one that nobody is told of would never come back.
     const msg::address to{in.getReplyTo().cStr(), 0};
     const auto key = msg::read(in.getKey());
@@ -89,7 +94,9 @@ struct router_state {
       d->setLease(c->lease);
       d->setKeepFrom(c->keep_from);
       d->setReason(c->reason);
-      return reply(to, std::move(d).freeze());
+      auto answer_message = std::move(d).freeze();
+      if (!answer_message) policy->release(c->lease);
+      return reply(to, std::move(answer_message));
     }
     const auto& r = std::get<route_refusal>(answer);
     msg::draft<msg::RouteRefused> d;
@@ -117,7 +124,8 @@ struct router_state {
       if (e.role == msg::Role::REQUESTS) hubs.push_back(entry_name);
   }
 
-  void released(msg::RouteRelease::Reader in) {
+  void released(const link::origin& from, msg::RouteRelease::Reader in) {
+    policy->hub_speaks(host_of(from.from), from.from.generation);
     for (auto lease : in.getLeases()) policy->release(lease);
     for (auto lease : in.getPrefills()) policy->release_prefill(lease);
   }
@@ -160,7 +168,8 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
       },
       link::on<msg::RouteRequest>(
           [&s](const link::origin& from, msg::RouteRequest::Reader in) { s.route(from, in); }),
-      link::on<msg::RouteRelease>([&s](msg::RouteRelease::Reader in) { s.released(in); }),
+      link::on<msg::RouteRelease>(
+          [&s](const link::origin& from, msg::RouteRelease::Reader in) { s.released(from, in); }),
       link::on<msg::WorkerReport>(
           [&s](const link::origin&, msg::WorkerReport::Reader in,
                const msg::envelope<msg::WorkerReport>& e) { s.report(in, e); }),

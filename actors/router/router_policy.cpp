@@ -79,11 +79,25 @@ void router_policy::for_each_side(const lease& l, F&& f) {
   side(l.decode, l.decode_generation, l.decode_tokens);
 }
 
-void router_policy::lose_host(const std::string& host) {
+template <class Which>
+void router_policy::release_all(Which&& which) {
   std::vector<std::uint64_t> gone;
   for (const auto& [id, l] : leases_)
-    if (l.host == host) gone.push_back(id);
+    if (which(l)) gone.push_back(id);
   for (auto id : gone) release(id);
+}
+
+void router_policy::lose_host(const std::string& host) {
+  incarnations_.erase(host);  // it may come back with its clock set back
+  release_all([&](const lease& l) { return l.host == host; });
+}
+
+void router_policy::hub_speaks(const std::string& host, std::uint64_t incarnation) {
+  if (!places_.contains(host)) return;  // what strangers call themselves is not remembered
+  auto& known = incarnations_[host];
+  if (incarnation <= known) return;
+  known = incarnation;
+  release_all([&](const lease& l) { return l.host == host && l.incarnation < incarnation; });
 }
 
 float router_policy::bytes_per_token(const std::string& model) const {
@@ -153,6 +167,10 @@ route_refusal router_policy::refusal(const route_query& q) const {
 }
 
 std::variant<route_choice, route_refusal> router_policy::decide(const route_query& q) {
+  hub_speaks(q.host, q.incarnation);
+  if (auto known = incarnations_.find(q.host);
+      known != incarnations_.end() && q.incarnation < known->second)
+    return route_refusal{503, "hub_replaced", "The hub that asked has been replaced.", 0};
   if (leases_.size() >= limits_.leases_max)
     return route_refusal{503, "router_overloaded",
                          "The router holds as many open requests as it may; try again later.",
@@ -214,8 +232,8 @@ void router_policy::grant(route_choice& c, const route_query& q, std::uint64_t p
                           std::uint64_t decode_tokens) {
   c.lease = next_lease_++;
   const auto& l = leases_[c.lease] = {
-      q.host,        c.prefill.name,       c.decode.name,      prefill_tokens,
-      decode_tokens, c.prefill.generation, c.decode.generation};
+      q.host,        c.prefill.name,       c.decode.name,       prefill_tokens,
+      decode_tokens, c.prefill.generation, c.decode.generation, q.incarnation};
   for_each_side(l, [](worker& w, std::uint64_t tokens) {
     w.leased_tokens += tokens;
     ++w.leases;

@@ -42,6 +42,7 @@ inline constexpr std::uint32_t resync_again_messages = 64;
 struct route_query {
   std::string
       host;  ///< of the request actor, for topology and for giving leases back when it is lost
+  std::uint64_t incarnation = 0;  ///< of that host's hub; larger is newer, 0: not known
   std::string model;
   std::uint32_t prompt_bytes = 0;
   std::vector<std::uint64_t> chain;
@@ -87,8 +88,8 @@ struct worker_report {
 /// as work saved. Pure.
 ///
 /// A shard's view of a worker is what it has leased to it itself, and what the worker reports.
-/// Leases end by release, with their requester's host, and with their worker's generation; nothing
-/// else resets them.
+/// Leases end by release, with their requester's host or hub, and with their worker's generation;
+/// nothing else resets them.
 class router_policy {
  public:
   /// `first_lease`: where the numbers of leases begin. Each incarnation of a shard needs its own,
@@ -100,6 +101,9 @@ class router_policy {
   void update(const directory::change& c);
   /// A host is lost: what its requests had leased is free.
   void lose_host(const std::string& host);
+  /// A host's hub has said something. What its earlier incarnations had leased is free: their
+  /// routes may have lain in a mailbox, or have found nobody, and nobody would give them back.
+  void hub_speaks(const std::string& host, std::uint64_t incarnation);
 
   std::variant<route_choice, route_refusal> decide(const route_query& q);
   void release(std::uint64_t lease);
@@ -143,6 +147,7 @@ class router_policy {
     std::uint64_t decode_tokens = 0;
     std::uint64_t prefill_generation = 0;
     std::uint64_t decode_generation = 0;
+    std::uint64_t incarnation = 0;
   };
   struct candidate {
     const worker* w = nullptr;
@@ -166,6 +171,8 @@ class router_policy {
   topology::distance apart(const std::string& host_a, const std::string& host_b) const;
   void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens,
              std::uint64_t decode_tokens);
+  template <class Which>
+  void release_all(Which&& which);
   /// Calls `f(worker, tokens)` for each side of a lease whose worker is still the incarnation that
   /// it was granted for.
   template <class F>
@@ -176,6 +183,7 @@ class router_policy {
   std::vector<std::string> models_;
   std::map<std::string, worker> workers_;
   std::unordered_map<std::uint64_t, lease> leases_;
+  std::map<std::string, std::uint64_t> incarnations_;  ///< of hubs, by host of the cluster
   std::uint64_t next_lease_;
 };
 

@@ -113,9 +113,10 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
                         }});
   }
   children.push_back(
-      {request::hub_name(ground_.host), [this](std::uint64_t) -> expected<caf::actor> {
+      {request::hub_name(ground_.host), [this](std::uint64_t generation) -> expected<caf::actor> {
          request::hub_options o;
          o.host = ground_.host;
+         o.generation = generation;
          o.limits = cluster_.limits;
          o.health = cluster_.health;
          o.models = model_names(cluster_);

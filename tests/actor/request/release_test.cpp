@@ -166,6 +166,25 @@ TEST_CASE_METHOD(stage,
   check_all_released();
 }
 
+TEST_CASE_METHOD(stage,
+                 "a hub says at its start in which incarnation it is, and in each question") {
+  auto said = take_envelopes<msg::RouteRelease>(router);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].first.from.name == "requests/h");
+  CHECK(said[0].first.from.generation == 3);
+  submit();
+  auto questions = take_envelopes<msg::RouteRequest>(router);
+  REQUIRE(questions.size() == 1);
+  CHECK(questions[0].first.from.generation == 3);
+}
+
+TEST_CASE_METHOD(stage, "a hub that ends late does not take its successor's name away") {
+  office->bind("requests/h", 4, both.actor);
+  caf::anon_send_exit(hub.actor, caf::exit_reason::kill);
+  run();
+  CHECK(office->knows("requests/h"));
+}
+
 TEST_CASE_METHOD(stage, "what is submitted to a dead hub holds nothing, not even its client") {
   auto submit_one = [&] {
     auto sink = std::make_shared<recording_sink>();

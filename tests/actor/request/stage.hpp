@@ -92,6 +92,7 @@ struct stage : deterministic_system {
     view->set(std::make_shared<directory::snapshot>(entries));
     request::hub_options o;
     o.host = "h";
+    o.generation = 3;
     o.limits.requests_max = requests_max;
     o.models = {"m"};
     o.office = office;

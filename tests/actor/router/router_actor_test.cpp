@@ -26,6 +26,7 @@ struct fixture : test::deterministic_system {
     router::router_options o;
     o.host = "r";
     o.models = {"m"};
+    o.places["h"] = {"r", "z", "a", "h"};
     o.office = office;
     o.directory = directory;
     o.first_lease = first_lease;
@@ -58,10 +59,10 @@ struct fixture : test::deterministic_system {
     send("requests/h", std::move(d));
   }
   template <class Schema>
-  void send(const std::string& from, msg::draft<Schema>&& d) {
+  void send(const std::string& from, msg::draft<Schema>&& d, std::uint64_t generation = 7) {
     auto e = std::move(d).freeze();
     REQUIRE(e);
-    office->send({router::router_name, 0}, {from, 7}, *std::move(e));
+    office->send({router::router_name, 0}, {from, generation}, *std::move(e));
     run();
   }
   void events(std::uint64_t sequence, bool reset = false) {
@@ -154,6 +155,30 @@ TEST_CASE_METHOD(
   CHECK(pending(requests) == 0);
   ask();
   CHECK(take_envelopes<msg::Route>(requests).size() == 1);
+}
+
+TEST_CASE_METHOD(fixture,
+                 "routes that a dead hub had been given are free when its successor speaks") {
+  tell(msg::EntryState::READY);
+  auto reason = [&] {
+    ask();
+    auto routes = take_envelopes<msg::Route>(requests);
+    REQUIRE(routes.size() == 1);
+    return std::string{msg::view<msg::Route>{routes[0].second} -> getReason().cStr()};
+  };
+  const auto unburdened = reason();
+  CHECK(reason() != unburdened);
+  msg::draft<msg::RouteRelease> d;
+  send("requests/h", std::move(d), 8);
+  msg::draft<msg::RouteRequest> again;
+  again->initKey();
+  again->setReplyTo("requests/h");
+  again->setModel("m");
+  again->setPromptBytes(4'000);
+  send("requests/h", std::move(again), 8);
+  auto routes = take_envelopes<msg::Route>(requests);
+  REQUIRE(routes.size() == 1);
+  CHECK(std::string{msg::view<msg::Route>{routes[0].second} -> getReason().cStr()} == unburdened);
 }
 
 TEST_CASE_METHOD(fixture, "two incarnations of the router give different leases") {

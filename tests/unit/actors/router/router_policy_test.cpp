@@ -348,6 +348,43 @@ TEST_CASE("a lost host's requests give back all that they had") {
   CHECK(s.view("both/p/a1.0").leased_tokens == 0);
 }
 
+TEST_CASE("when a hub is replaced all that its earlier life had leased is free") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  auto q = shard::query();
+  q.incarnation = 5;
+  auto old = s.choose(q);
+  s.choose(q);
+  auto far = q;
+  far.host = "b1";
+  s.choose(far);
+  s.policy.hub_speaks("a1", 5);
+  CHECK(s.policy.open_leases() == 3);
+
+  s.policy.hub_speaks("a1", 6);
+  CHECK(s.policy.open_leases() == 1);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 1'100);
+  s.policy.release(old.lease);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 1'100);
+
+  // What the old one had asked, and comes only now, is granted to nobody.
+  CHECK(s.refuse(q).code == "hub_replaced");
+  CHECK(s.policy.open_leases() == 1);
+  q.incarnation = 6;
+  s.choose(q);
+  s.policy.hub_speaks("a1", 5);
+  CHECK(s.policy.open_leases() == 2);
+  // The first question may be the first that is heard of it.
+  q.incarnation = 7;
+  s.choose(q);
+  CHECK(s.policy.open_leases() == 2);
+
+  // A host that comes back with its clock set back is no earlier life.
+  s.policy.lose_host("a1");
+  q.incarnation = 1;
+  s.choose(q);
+  CHECK(s.policy.open_leases() == 2);
+}
+
 TEST_CASE("above the limit of leases requests are refused, and a release makes room") {
   router_limits limits;
   limits.leases_max = 2;
