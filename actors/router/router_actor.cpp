@@ -22,6 +22,7 @@ route_query read(msg::RouteRequest::Reader in) {
   q.choices = in.getChoices();
   for (auto name : in.getExclude()) q.exclude.emplace_back(name.cStr());
   q.resumed_tokens = in.getResumedTokens();
+  q.session = in.getSession().cStr();
   return q;
 }
 

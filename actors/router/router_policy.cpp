@@ -42,7 +42,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 router_policy::router_policy(router_limits limits, std::map<std::string, topology::place> places,
                              std::vector<std::string> models, std::uint64_t first_lease)
     : limits_(limits), places_(std::move(places)), models_(std::move(models)),
-      next_lease_(first_lease) {}
+      sessions_(limits.sessions_max), next_lease_(first_lease) {}
 
 void router_policy::update(const directory::change& c) {
   for (const auto& e : c.removed) workers_.erase(e.name);
@@ -208,6 +208,7 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
                          apart(p.w->entry.host, d.w->entry.host)});
   }
   if (options.empty()) return refusal(q);
+  prefer_last_pair(q, options);
   auto better = [](const option& a, const option& b) {
     return std::tuple{a.excluded, a.score, a.far} < std::tuple{b.excluded, b.score, b.far};
   };
@@ -221,11 +222,24 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   c.decode = best.decode->w->entry;
   c.keep_from = best.how == plan::local ? 0 : best.decode->cached;
   c.reason = fmt::format("score {:.0f} ({})", best.score, topology::to_string(best.far));
+  if (best.last_pair) c.reason += ", the session's last pair";
   if (options.size() > 1)
     c.reason += fmt::format(", next {} {:.0f}", options[1].decode->w->entry.name, options[1].score);
   grant(c, q, best.prefill ? uncached(*best.prefill) : 0,
         answer + (best.prefill ? 0 : uncached(*best.decode)));
+  if (!q.session.empty()) sessions_.note(q.model, q.session, {c.prefill.name, c.decode.name});
   return c;
+}
+
+void router_policy::prefer_last_pair(const route_query& q, std::vector<option>& options) const {
+  const auto* last = q.session.empty() ? nullptr : sessions_.find(q.model, q.session);
+  if (!last) return;
+  for (auto& o : options) {
+    if (o.decode->w->entry.name != last->decode) continue;
+    if (o.prefill && o.prefill->w->entry.name != last->prefill) continue;
+    o.score -= session_bonus_tokens;
+    o.last_pair = true;
+  }
 }
 
 void router_policy::grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens,

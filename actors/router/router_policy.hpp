@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/directory/directory_state.hpp"
+#include "actors/router/session_book.hpp"
 #include "topology/topology.hpp"
 
 #include <cstdint>
@@ -22,6 +23,8 @@ struct router_limits {
   /// Hashes remembered per worker; the oldest knowledge is not kept in order, so above it further
   /// ones are ignored.
   std::size_t blocks_per_worker_max = 1'000'000;
+  /// Sessions whose last workers are remembered; the longest quiet one is forgotten first.
+  std::size_t sessions_max = 65'536;
 };
 
 /// Bytes of one block of the prompt's chain, as the gateway cuts it.
@@ -35,6 +38,9 @@ inline constexpr float bytes_per_token_max = 1'000.0F;
 inline constexpr std::uint32_t answer_tokens_counted_max = 512;
 /// KV of so many tokens is moved in the time that one takes to be computed.
 inline constexpr double transfer_tokens_per_compute_token = 16;
+/// The pair that served a session last is preferred to others that have up to this much less work,
+/// in tokens: what it keeps of the session may be more than the chain can tell.
+inline constexpr double session_bonus_tokens = 512;
 /// After a gap, what a worker still says before everything comes again is dropped; each so many
 /// messages it is asked once more.
 inline constexpr std::uint32_t resync_again_messages = 64;
@@ -50,6 +56,7 @@ struct route_query {
   std::uint32_t choices = 1;
   std::vector<std::string> exclude;
   std::uint32_t resumed_tokens = 0;
+  std::string session;  ///< the client's own name for it; empty: none
 };
 
 enum class plan : std::uint8_t { local, full, from_position, decode_prefills };
@@ -85,7 +92,7 @@ struct worker_report {
 };
 
 /// Chooses workers: least outstanding work first, the nearest pair among equals, prefixes counted
-/// as work saved. Pure.
+/// as work saved, a session's last pair preferred a little. Pure.
 ///
 /// A shard's view of a worker is what it has leased to it itself, and what the worker reports.
 /// Leases end by release, with their requester's host or hub, and with their worker's generation;
@@ -160,10 +167,13 @@ class router_policy {
     const candidate* prefill;
     const candidate* decode;
     unsigned excluded;  ///< workers of it that failed this request before
-    double score;
+    double score;       ///< work in tokens, less the session's bonus
     topology::distance far;
+    bool last_pair = false;  ///< of the session
   };
 
+  /// Gives the pair that served the session last its bonus, if it is among `options`.
+  void prefer_last_pair(const route_query& q, std::vector<option>& options) const;
   std::uint32_t cached_tokens(const worker& w, const route_query& q, float bytes_per_token) const;
   std::vector<candidate> ready(const route_query& q, msg::Role role) const;
   float bytes_per_token(const std::string& model) const;
@@ -184,6 +194,7 @@ class router_policy {
   std::map<std::string, worker> workers_;
   std::unordered_map<std::uint64_t, lease> leases_;
   std::map<std::string, std::uint64_t> incarnations_;  ///< of hubs, by host of the cluster
+  session_book sessions_;
   std::uint64_t next_lease_;
 };
 

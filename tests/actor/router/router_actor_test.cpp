@@ -181,6 +181,23 @@ TEST_CASE_METHOD(fixture,
   CHECK(std::string{msg::view<msg::Route>{routes[0].second} -> getReason().cStr()} == unburdened);
 }
 
+TEST_CASE_METHOD(fixture, "a question's session is heard") {
+  tell(msg::EntryState::READY);
+  auto reason = [&] {
+    msg::draft<msg::RouteRequest> d;
+    d->initKey();
+    d->setReplyTo("requests/h");
+    d->setModel("m");
+    d->setSession("me");
+    send("requests/h", std::move(d));
+    auto routes = take_envelopes<msg::Route>(requests);
+    REQUIRE(routes.size() == 1);
+    return std::string{msg::view<msg::Route>{routes[0].second} -> getReason().cStr()};
+  };
+  CHECK_THAT(reason(), !Catch::Contains("session"));
+  CHECK_THAT(reason(), Catch::Contains("session"));
+}
+
 TEST_CASE_METHOD(fixture, "two incarnations of the router give different leases") {
   tell(msg::EntryState::READY);
   std::set<std::uint64_t> leases;

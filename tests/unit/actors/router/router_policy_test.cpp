@@ -348,6 +348,49 @@ TEST_CASE("a lost host's requests give back all that they had") {
   CHECK(s.view("both/p/a1.0").leased_tokens == 0);
 }
 
+TEST_CASE("a session stays with its pair until that has clearly more to do") {
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("prefill/p/a2.0", prefill, "a2"),
+           worker("decode/p/a1.0", decode, "a1"), worker("decode/p/a2.0", decode, "a2")}};
+  auto q = shard::query(400);
+  q.max_tokens = 10;
+  q.session = "me";
+  const auto first = s.choose(q);
+  // It is the pair with the most work now; without a session it would be the last choice.
+  const auto again = s.choose(q);
+  CHECK(again.prefill.name == first.prefill.name);
+  CHECK(again.decode.name == first.decode.name);
+  CHECK_THAT(again.reason, Catch::Contains("the session's last pair"));
+  auto stranger = q;
+  stranger.session = "you";
+  CHECK(s.choose(stranger).decode.name != first.decode.name);
+  auto nobody = q;
+  nobody.session.clear();
+  CHECK_THAT(s.choose(nobody).reason, !Catch::Contains("session"));
+
+  worker_report r;
+  r.queued_tokens = 100'000;
+  s.policy.report(first.decode.name, 7, r);
+  const auto moved = s.choose(q);
+  CHECK(moved.decode.name != first.decode.name);
+  // It is at home there now, even when the first is idle again.
+  r.queued_tokens = 0;
+  s.policy.report(first.decode.name, 7, r);
+  CHECK(s.choose(q).decode.name == moved.decode.name);
+}
+
+TEST_CASE("a session does not bring back a worker that failed the request or is not ready") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  auto q = shard::query(400);
+  q.session = "me";
+  REQUIRE(s.choose(q).decode.name == "both/p/a1.0");
+  SECTION("failed") { q.exclude = {"both/p/a1.0"}; }
+  SECTION("not ready") {
+    s.policy.update({{worker("both/p/a1.0", both, "a1", 7, msg::EntryState::DRAINING)}, {}});
+  }
+  SECTION("gone") { s.policy.update({{}, {worker("both/p/a1.0", both, "a1")}}); }
+  CHECK(s.choose(q).decode.name == "both/p/a2.0");
+}
+
 TEST_CASE("when a hub is replaced all that its earlier life had leased is free") {
   shard s{{worker("both/p/a1.0", both, "a1")}};
   auto q = shard::query();
