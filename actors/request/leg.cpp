@@ -4,6 +4,7 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <span>
 
 namespace troupe::request {
 
@@ -16,29 +17,47 @@ capnp::ReaderOptions trusted() {
   return o;
 }
 
+/// The part of a prompt's chain that is sent.
+std::span<const std::uint64_t> sent_chain(const prompt_content& content) {
+  return std::span{content.chain}.first(std::min(content.chain.size(), chain_blocks_sent_max));
+}
+
+void write(capnp::List<std::uint64_t>::Builder out, std::span<const std::uint64_t> chain) {
+  for (std::size_t i = 0; i < chain.size(); ++i) out.set(static_cast<unsigned>(i), chain[i]);
+}
+
 enum class long_content : bool { in_parts, inlined };
 
 void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const capnp::word> words,
-               long_content how, const std::vector<std::uint64_t>& chain,
-               const stream_ledger& done) {
+               long_content how, std::span<const std::uint64_t> chain, const stream_ledger& done) {
   write(out.initKey(), t.key);
   out.setReplyTo(t.reply_to);
   auto content = out.initContent();
   const auto bytes = words.asBytes();
   content.setBytes(static_cast<std::uint32_t>(bytes.size()));
   if (bytes.size() <= part_bytes || how == long_content::inlined) content.setInline(bytes);
-  auto blocks = out.initChain(static_cast<unsigned>(chain.size()));
-  for (std::size_t i = 0; i < chain.size(); ++i) blocks.set(static_cast<unsigned>(i), chain[i]);
+  write(out.initChain(static_cast<unsigned>(chain.size())), chain);
   out.setDeadlineMs(static_cast<std::uint32_t>(t.deadline.count()));
   out.setLeaseMs(static_cast<std::uint32_t>(t.lease.count()));
   out.setTransferToken(kj::arrayPtr(t.token.data(), t.token.size()));
   if (done.anything()) done.write(out.initResume());
 }
 
-std::size_t hint(kj::ArrayPtr<const capnp::word> words, const std::vector<std::uint64_t>& chain,
+std::size_t hint(kj::ArrayPtr<const capnp::word> words, std::span<const std::uint64_t> chain,
                  const stream_ledger& done) {
   return 1024 + std::min(words.asBytes().size(), part_bytes) + chain.size() * 8 +
          done.sampled() * 4;
+}
+
+/// The first attempt's message did fit: it is what was sampled since that does not.
+template <class Schema>
+expected<msg::envelope<Schema>> frozen(msg::draft<Schema>&& d, const stream_ledger& done) {
+  auto e = std::move(d).freeze();
+  if (e || !done.anything()) return e;
+  return error{"resume_too_large", "The answer cannot go on at another worker: with the " +
+                                       std::to_string(done.sampled()) +
+                                       " tokens so far the request is too large for a message. " +
+                                       e.error().message};
 }
 
 }  // namespace
@@ -65,14 +84,13 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
                                                               const job_key& key,
                                                               const std::string& reply_to) {
   const auto& content = *s.prompts[l.prompt];
-  msg::draft<msg::RouteRequest> d{512 + content.chain.size() * 8};
+  const auto blocks = sent_chain(content);
+  msg::draft<msg::RouteRequest> d{512 + blocks.size() * 8};
   write(d->initKey(), key);
   d->setReplyTo(reply_to);
   d->setModel(s.model);
   d->setPromptBytes(static_cast<std::uint32_t>(content.bytes()));
-  auto chain = d->initChain(static_cast<unsigned>(content.chain.size()));
-  for (std::size_t i = 0; i < content.chain.size(); ++i)
-    chain.set(static_cast<unsigned>(i), content.chain[i]);
+  write(d->initChain(static_cast<unsigned>(blocks.size())), blocks);
   d->setMaxTokens(s.max_tokens);
   d->setChoices(s.choices);
   auto exclude = d->initExclude(static_cast<unsigned>(l.exclude.size()));
@@ -87,11 +105,12 @@ expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t,
                                                           const prompt_content& content,
                                                           const stream_ledger& done,
                                                           msg::Route::Reader route) {
-  msg::draft<msg::PrefillJob> d{hint(content.words, content.chain, done)};
-  write_job(d->initJob(), t, content.words, long_content::in_parts, content.chain, done);
+  const auto chain = sent_chain(content);
+  msg::draft<msg::PrefillJob> d{hint(content.words, chain, done)};
+  write_job(d->initJob(), t, content.words, long_content::in_parts, chain, done);
   d->setDecode(route.getDecode());
   d->setKeepFrom(route.getKeepFrom());
-  return std::move(d).freeze();
+  return frozen(std::move(d), done);
 }
 
 expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t,
@@ -99,18 +118,19 @@ expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t,
                                                         const stream_ledger& done,
                                                         bool self_prefill,
                                                         msg::Route::Reader route) {
+  const auto chain = sent_chain(content);
   if (self_prefill) {
-    msg::draft<msg::DecodeJob> d{hint(content.words, content.chain, done)};
-    write_job(d->initJob(), t, content.words, long_content::in_parts, content.chain, done);
+    msg::draft<msg::DecodeJob> d{hint(content.words, chain, done)};
+    write_job(d->initJob(), t, content.words, long_content::in_parts, chain, done);
     d->getSource().setSelf();
-    return std::move(d).freeze();
+    return frozen(std::move(d), done);
   }
   auto rest = without_prompt(content);
-  msg::draft<msg::DecodeJob> d{hint(rest, content.chain, done)};
+  msg::draft<msg::DecodeJob> d{hint(rest, chain, done)};
   // Parts go to the one worker that renders; what is too long for this message is refused.
-  write_job(d->initJob(), t, rest, long_content::inlined, content.chain, done);
+  write_job(d->initJob(), t, rest, long_content::inlined, chain, done);
   d->getSource().setPrefill(route.getPrefill());
-  return std::move(d).freeze();
+  return frozen(std::move(d), done);
 }
 
 expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key,
@@ -154,6 +174,12 @@ failure read(msg::Failure::Reader f) {
   result.parameter = f.getParameter().cStr();
   result.retry_after = std::chrono::milliseconds{f.getRetryAfterMs()};
   return result;
+}
+
+failure unsendable(const error& why) {
+  // The client did nothing wrong when it is the answer that has grown too large.
+  const int status = why.code == "resume_too_large" ? 503 : 413;
+  return {status, why.code, why.message, why.parameter, {}};
 }
 
 void fill(attempt_record& r, msg::PrefillDone::Reader in) {

@@ -16,6 +16,11 @@ namespace troupe::request {
 /// for it. One more breaks the attempt.
 inline constexpr std::size_t early_slices_max = 256;
 
+/// Blocks of a prompt's chain that are sent: the beginning, of 8 MiB. Longer prompts are told apart
+/// by what is after it, but a beginning that is the same is found all the same; and the messages
+/// that carry a chain have a cap.
+inline constexpr std::size_t chain_blocks_sent_max = 16'384;
+
 /// One prompt of a request on its way: the attempt that is running now, what it holds, and what the
 /// client has of it.
 struct leg {
@@ -74,6 +79,9 @@ struct job_terms {
 /// The request without its prompt: what a decode worker needs when the prompt arrives with the KV.
 kj::Array<capnp::word> without_prompt(const prompt_content& content);
 
+// What does not fit into a message: `message_too_large`; with something done already, and thus by
+// what an earlier attempt has sampled, `resume_too_large`.
+
 expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
                                                               const job_key& key,
                                                               const std::string& reply_to);
@@ -97,6 +105,8 @@ expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key,
 std::vector<std::uint8_t> one_time_token();
 const char* name_of(msg::TransferPlan p);
 failure read(msg::Failure::Reader f);
+/// Of a message that could not be made.
+failure unsendable(const error& why);
 void fill(attempt_record& r, msg::PrefillDone::Reader in);
 
 }  // namespace troupe::request

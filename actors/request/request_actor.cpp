@@ -71,7 +71,7 @@ struct request_state {
     account.attempts.push_back({});
     account.attempts.back().prompt = l.prompt;
     auto e = make_route_request(*what, l, key_of(l), context->self.name);
-    if (!e) return fail({413, e.error().code, e.error().message, "", {}});
+    if (!e) return fail(unsendable(e.error()));
     context->office->send(context->router, context->self, *std::move(e));
     self->delayed_send(self, route_timeout, route_late_atom::value, l.prompt, l.attempt);
   }
@@ -118,14 +118,14 @@ struct request_state {
     const job_terms terms{key, context->self.name, left(), context->lease, one_time_token()};
     const bool apart = route->getPrefill().getName().size() > 0;
     auto decode = make_decode_job(terms, content, l->ledger, !apart, *route);
-    if (!decode) return fail({413, decode.error().code, decode.error().message, "", {}});
+    if (!decode) return fail(unsendable(decode.error()));
     l->decode = hold(route->getDecode(), key);
     context->office->send(l->decode->worker(), context->self, *std::move(decode));
     l->reader = l->decode->worker();
     if (apart) {
       r.prefill_worker = route->getPrefill().getName().cStr();
       auto prefill = make_prefill_job(terms, content, l->ledger, *route);
-      if (!prefill) return fail({413, prefill.error().code, prefill.error().message, "", {}});
+      if (!prefill) return fail(unsendable(prefill.error()));
       l->prefill = hold(route->getPrefill(), key);
       context->office->send(l->prefill->worker(), context->self, *std::move(prefill));
       l->reader = l->prefill->worker();
@@ -170,7 +170,7 @@ struct request_state {
     while (l.sent_bytes < content.bytes() &&
            l.sent_bytes < received + parts_ahead_max * part_bytes) {
       auto part = make_part(key_of(l), content, l.sent_bytes);
-      if (!part) return fail({413, part.error().code, part.error().message, "", {}});
+      if (!part) return fail(unsendable(part.error()));
       l.sent_bytes = std::min(content.bytes(), l.sent_bytes + part_bytes);
       context->office->send(l.reader, context->self, *std::move(part));
     }

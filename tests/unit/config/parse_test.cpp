@@ -105,6 +105,7 @@ TEST_CASE("values that do not fit are named with what was found and what is expe
        "`headers_max` is the string \"5\"; expected an integer from 4 to 10000"},
       {"limits", "headers_max = 3", "is the integer 3; expected an integer from 4"},
       {"limits", "headers_max = 10001", "expected an integer"},
+      {"limits", "prompt_bytes_max = '65MiB'", "to 64MiB"},
       {"limits", "headers_max = 5.0", "is the number 5"},
       {"limits", "headers_max = -9223372036854775808", "expected an integer"},
       {"limits", "headers_max = true", "`headers_max` is true; expected an integer"},

@@ -211,6 +211,50 @@ TEST_CASE("what decode needs is never sent in parts: nobody would send them") {
   CHECK(too_large.error().code == "message_too_large");
 }
 
+TEST_CASE("of the longest prompt the beginning of the chain is sent, and every message fits") {
+  auto p = std::make_shared<prompt_content>(content(100));
+  p->chain.resize((64U << 20U) / 512);
+  for (std::size_t i = 0; i < p->chain.size(); ++i) p->chain[i] = i;
+  submission s;
+  s.prompts = {p};
+  auto asked = make_route_request(s, leg{0, 1}, {}, "requests/h");
+  REQUIRE(asked);
+  msg::view<msg::RouteRequest> in{*asked};
+  REQUIRE(in->getChain().size() == chain_blocks_sent_max);
+  CHECK(in->getChain()[chain_blocks_sent_max - 1] == chain_blocks_sent_max - 1);
+  route way;
+  // Beside the longest chain there is room for content of one part and a long answer.
+  *p = [&] {
+    auto larger = content(part_bytes - 2'000);
+    larger.chain = p->chain;
+    return larger;
+  }();
+  capnp::MallocMessageBuilder b;
+  auto delta = b.initRoot<msg::StreamDelta>();
+  auto grow = [&](stream_ledger& done, unsigned tokens) {
+    delta.setFirstIndex(done.sampled());
+    delta.initIds(tokens);
+    REQUIRE(done.take(delta.asReader()) == stream_ledger::verdict::fresh);
+  };
+  stream_ledger done{1};
+  grow(done, 100'000);
+  CHECK(make_prefill_job(terms(), *p, done, way.r.asReader()));
+  CHECK(make_decode_job(terms(), *p, done, true, way.r.asReader()));
+
+  grow(done, 200'000);
+  for (bool self : {true, false}) {
+    auto e = make_decode_job(terms(), *p, done, self, way.r.asReader());
+    REQUIRE_FALSE(e);
+    CHECK(e.error().code == "resume_too_large");
+    CHECK_THAT(e.error().message, Catch::Contains("300000 tokens"));
+    CHECK(unsendable(e.error()).http_status == 503);
+  }
+  auto e = make_prefill_job(terms(), *p, done, way.r.asReader());
+  REQUIRE_FALSE(e);
+  CHECK(e.error().code == "resume_too_large");
+  CHECK(unsendable({"message_too_large", ""}).http_status == 413);
+}
+
 TEST_CASE("a route request says what a shard decides by") {
   submission s;
   s.model = "m";
