@@ -79,7 +79,6 @@ held_route::~held_route() {
 }
 
 expected<std::unique_ptr<ticket>> admission::enter(std::uint64_t bytes) {
-  if (closed_) return error{"shutting_down", "This node is shutting down."};
   if (requests_.fetch_add(1) >= requests_max_) {
     --requests_;
     return error{"too_many_requests",

@@ -89,10 +89,8 @@ class admission : public std::enable_shared_from_this<admission> {
  public:
   admission(std::uint32_t requests_max, std::uint64_t bytes_max)
       : requests_max_(requests_max), bytes_max_(bytes_max) {}
-  /// Errors: `too_many_requests`, `prompt_memory_full`, `shutting_down`.
+  /// Errors: `too_many_requests`, `prompt_memory_full`.
   expected<std::unique_ptr<ticket>> enter(std::uint64_t bytes);
-  /// Nobody enters any more.
-  void close() { closed_ = true; }
   std::uint32_t open() const { return requests_; }
   std::uint64_t held_bytes() const { return bytes_; }
 
@@ -100,7 +98,6 @@ class admission : public std::enable_shared_from_this<admission> {
   friend class ticket;
   std::uint32_t requests_max_;
   std::uint64_t bytes_max_;
-  std::atomic<bool> closed_{false};
   std::atomic<std::uint32_t> requests_{0};
   std::atomic<std::uint64_t> bytes_{0};
 };

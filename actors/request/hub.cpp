@@ -43,11 +43,9 @@ struct hub_state {
   caf::event_based_actor* self;
   hub_options options;
   std::shared_ptr<const request_context> context;
-  std::shared_ptr<admission> gate;
   std::unordered_map<request_id, caf::actor, id_hash> requests;
   deadline_queue deadlines;
   std::map<caf::actor_addr, request_id> ids;
-  std::string closing;  ///< why nothing new is taken
   static constexpr const char* name = "requests";
 
   explicit hub_state(caf::event_based_actor* s) : self(s) {}
@@ -69,7 +67,6 @@ struct hub_state {
 
   void open(const open_request& x) {
     auto request = spawn_request(self, context, x.what, x.place);
-    if (!closing.empty()) self->send(request, shut_down{closing});
     wake_at(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
     ids.emplace(request.address(), x.what->id);
     requests.emplace(x.what->id, std::move(request));
@@ -154,20 +151,12 @@ struct hub_state {
       if (auto i = requests.find(key.id); i != requests.end() && told.insert(key.id).second)
         self->send(i->second, worker_gone{worker, alive, reason});
   }
-
-  void end_all(const std::string& reason) {
-    gate->close();
-    closing = reason;
-    for (const auto& [id, request] : requests) self->send(request, shut_down{reason});
-  }
 };
 
 caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options,
-                       std::shared_ptr<const request_context> context,
-                       std::shared_ptr<admission> gate) {
+                       std::shared_ptr<const request_context> context) {
   auto& s = self->state;
   s.options = std::move(options);
-  s.gate = std::move(gate);
   s.context = std::move(context);
   s.context->office->bind(s.context->self.name, s.context->self.generation,
                           caf::actor_cast<caf::actor>(self));
@@ -201,7 +190,6 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](deadlines_atom) { self->state.end_late(); },
-      [self](const end_requests& x) { self->state.end_all(x.reason); },
   };
 }
 
@@ -309,7 +297,7 @@ hub make_hub(caf::actor_system& system, hub_options options) {
   context->view = options.view;
   auto view = options.view;
   auto models = options.models;
-  h.actor = system.spawn(behavior, std::move(options), context, h.gate);
+  h.actor = system.spawn(behavior, std::move(options), context);
   h.front = std::make_shared<hub_desk>(h.actor, h.gate, context, std::move(view),
                                        std::move(models));
   return h;

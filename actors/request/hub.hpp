@@ -26,19 +26,13 @@ struct hub_options {
 };
 
 /// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway
-/// puts requests on.
+/// puts requests on. When a node stops it is the gateway that takes nothing new, ends what is open,
+/// and cancels here what its clients no longer wait for.
 struct hub {
   caf::actor actor;
   std::shared_ptr<desk> front;
   std::shared_ptr<admission> gate;
   std::shared_ptr<job_book> jobs;
-};
-
-// -- to the hub, inside the process --------------------------------------------------
-
-/// End every open request with an error that says why.
-struct end_requests {
-  std::string reason;
 };
 
 /// `requests/<host>`.
@@ -49,5 +43,3 @@ std::string hub_name(const std::string& host);
 hub make_hub(caf::actor_system& system, hub_options options);
 
 }  // namespace troupe::request
-
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::end_requests)

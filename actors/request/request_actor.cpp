@@ -398,9 +398,6 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self,
       },
       [self](const cancel_request& x) { self->state.cancel(x.reason); },
       [self](leave_atom) { self->quit(); },
-      [self](const shut_down& x) {
-        self->state.fail({503, "shutting_down", x.reason, "", std::chrono::milliseconds{1'000}});
-      },
   };
 }
 

@@ -69,10 +69,6 @@ inline bool may_work(msg::EntryState s) {
 }
 /// The request's time is over (the hub's `deadline_queue`).
 struct deadline_passed {};
-/// The node is stopping: end now, with an error that says so.
-struct shut_down {
-  std::string reason;
-};
 
 /// Runs one request from routing to its end. Everything that it holds is released by its state's
 /// destructor, whatever ends it. A child of the hub, monitored by it.
@@ -87,4 +83,3 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::shut_down)

@@ -98,42 +98,6 @@ TEST_CASE_METHOD(stage, "a finished request's deadline and late messages do noth
   CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"done\""));
 }
 
-TEST_CASE_METHOD(stage, "a node that stops tells its clients, and takes nobody any more") {
-  auto waiting = submit(), streaming = submit();
-  auto all = asked();
-  route(all[1].key, both);
-  accept(all[1].key, both);
-  caf::anon_send(hub.actor, request::end_requests{"this node is stopping"});
-  run();
-  CHECK(waiting.sink->said == lines{"failed 503 shutting_down"});
-  CHECK(streaming.sink->said.back() == "failed 503 shutting_down");
-  request::submission s;
-  s.client = std::make_shared<recording_sink>();
-  auto refused = hub.front->submit(std::move(s));
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().code == "shutting_down");
-  check_all_released();
-}
-
-TEST_CASE_METHOD(
-    stage, "a request that was on its way to the hub when the node began to stop is told, too") {
-  auto sink = std::make_shared<recording_sink>();
-  request::submission s;
-  s.id = {77, 500};
-  s.external_id = "x";
-  s.model = "m";
-  auto content = std::make_shared<request::prompt_content>();
-  content->words = kj::heapArray<capnp::word>(1);
-  s.prompts = {content};
-  s.timeout = 60s;
-  s.client = sink;
-  caf::anon_send(hub.actor, request::end_requests{"this node is stopping"});
-  REQUIRE(hub.front->submit(std::move(s)));
-  run();
-  CHECK(sink->said == lines{"failed 503 shutting_down"});
-  check_all_released();
-}
-
 TEST_CASE_METHOD(stage, "a message that cannot be read does not end the node's requests") {
   auto c = submit();
   auto key = asked_once().key;

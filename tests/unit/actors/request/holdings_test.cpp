@@ -120,15 +120,6 @@ TEST_CASE("the gate has two limits; who leaves makes room for the next") {
   CHECK(gate->held_bytes() == 40);
 }
 
-TEST_CASE("nobody enters a closed gate; those inside leave as ever") {
-  auto gate = std::make_shared<admission>(2, 100);
-  auto a = gate->enter(1);
-  gate->close();
-  CHECK(gate->enter(1).error().code == "shutting_down");
-  a->reset();
-  CHECK(gate->open() == 0);
-}
-
 TEST_CASE("the gate's limits hold and its counts come back to zero with many threads") {
   constexpr std::uint32_t requests_max = 5;
   constexpr std::uint64_t bytes_max = 350;
