@@ -2,6 +2,7 @@
 
 #include "messages/job.capnp.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ class completion_logprobs {
   void add(logprob_list tokens);
   /// Appends the object, and forgets the entries but not the offset.
   void flush(std::string& to);
+  /// Bytes held.
+  std::size_t bytes() const {
+    return tokens_.size() + values_.size() + tops_.size() + offsets_.size();
+  }
 
  private:
   std::string tokens_;

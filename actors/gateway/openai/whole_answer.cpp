@@ -32,20 +32,23 @@ void whole_answer::delta(std::size_t choice, msg::StreamDelta::Reader d) {
   bytes_ += d.getText().size() + d.getReasoning().size();
   for (auto call : d.getToolCalls()) {
     if (call.getIndex() >= tool_calls_of_answer_max) continue;
-    if (c.tool_calls.size() <= call.getIndex()) c.tool_calls.resize(call.getIndex() + 1U);
+    if (c.tool_calls.size() <= call.getIndex()) {
+      bytes_ += (call.getIndex() + 1U - c.tool_calls.size()) * sizeof(tool_call);
+      c.tool_calls.resize(call.getIndex() + 1U);
+    }
     auto& to = c.tool_calls[call.getIndex()];
     to.id += view_of(call.getId());
     to.name += view_of(call.getName());
     to.arguments += view_of(call.getArguments());
-    bytes_ += call.getArguments().size();
+    bytes_ += call.getId().size() + call.getName().size() + call.getArguments().size();
   }
   if (logprobs_ && d.getLogprobs().size() > 0) {
-    const auto before = c.chat_logprobs.size();
+    const auto before = c.chat_logprobs.size() + c.text_logprobs.bytes();
     if (who_.chat)
       append_chat_logprobs(c.chat_logprobs, d.getLogprobs());
     else
       c.text_logprobs.add(d.getLogprobs());
-    bytes_ += c.chat_logprobs.size() - before;
+    bytes_ += c.chat_logprobs.size() + c.text_logprobs.bytes() - before;
   }
   if (d.getFinish() != msg::FinishReason::NONE) c.finish = d.getFinish();
 }

@@ -187,6 +187,29 @@ TEST_CASE("a whole chat answer", "[gateway]") {
       R"("usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
+TEST_CASE("a whole answer counts all that it holds", "[gateway]") {
+  for (bool chat : {true, false}) {
+    INFO("chat " << chat);
+    whole_answer a{who(chat), true, 1};
+    for (int i = 0; i < 100; ++i) {
+      delta x;
+      x.d.setText("word ");
+      set_logprob(x.d, -0.5F);
+      a.delta(0, x.d);
+    }
+    const auto held = a.bytes();
+    CHECK(held + 512 >= a.encode({}).size());
+  }
+  whole_answer a{who(true), false, 1};
+  delta call;
+  auto c = call.d.initToolCalls(1)[0];
+  c.setIndex(9);
+  c.setId(std::string(1'000, 'i'));
+  c.setName(std::string(1'000, 'n'));
+  a.delta(0, call.d);
+  CHECK(a.bytes() >= 2'000 + 10 * sizeof(std::string));
+}
+
 TEST_CASE("errors and models", "[gateway]") {
   REQUIRE(encode_error({.status = 400, .code = "c", .param = "n", .message = "m"}) ==
           R"({"error":{"message":"m","type":"invalid_request_error","param":"n","code":"c"}})");
