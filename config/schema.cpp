@@ -178,7 +178,8 @@ constexpr field<limits> limits_fields[] = {
      [](limits& x) -> slot { return &x.stalled_client_timeout; },
      "A client that reads nothing while its buffer is full is dropped after it."},
     {"connections_max", count(1, 1'000'000), [](limits& x) -> slot { return &x.connections_max; },
-     "Of a gateway; above it 503."},
+     "Of a gateway; above it an idle one is closed for a new one, and where none is idle the new "
+     "one gets 503 after a second."},
     {"requests_max", count(1, 1'000'000), [](limits& x) -> slot { return &x.requests_max; },
      "Open requests of a node; above it 503."},
     {"held_prompt_bytes_max", bytes(kib, 1'024 * gib),

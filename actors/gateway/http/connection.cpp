@@ -60,6 +60,14 @@ void connection::start() {
   read();
 }
 
+void connection::turn_away() {
+  turned_away_ = true;
+  refuse(503, "too_many_connections",
+         "This gateway has as many connections as it may (limits.connections_max), and none is "
+         "idle; try again later.",
+         turned_away_retry_after);
+}
+
 // -- reading --------------------------------------------------------------------------------------
 
 void connection::read() {
@@ -171,14 +179,17 @@ bool connection::on_header() {
   return true;
 }
 
-void connection::refuse(int status, const char* code, std::string message) {
+void connection::refuse(int status, const char* code, std::string message,
+                        std::chrono::milliseconds retry_after) {
   server_.events().refused(code);
   head_only_ = false;
   version_ = 11;
   keep_alive_ = false;
   parser_.reset();
   begin_answer();
-  answer_->send(error_reply(make_error(status, code, std::move(message))));
+  auto e = make_error(status, code, std::move(message));
+  e.retry_after = retry_after;
+  answer_->send(error_reply(e));
 }
 
 void connection::dispatch() {

@@ -24,6 +24,9 @@ class connection : public std::enable_shared_from_this<connection> {
   connection(server::impl& s, asio::ip::tcp::socket socket);
 
   void start();
+  /// Instead of `start`: there is no room. Says so, and ends.
+  void turn_away();
+  bool turned_away() const { return turned_away_; }
   /// The responder has something to send.
   void flush();
   /// Looks at deadlines.
@@ -47,7 +50,8 @@ class connection : public std::enable_shared_from_this<connection> {
   bool parse();
   bool on_header();
   void dispatch();
-  void refuse(int status, const char* code, std::string message);
+  void refuse(int status, const char* code, std::string message,
+              std::chrono::milliseconds retry_after = std::chrono::milliseconds{0});
   void begin_answer();
   bool refill();
   void add_head(responder::portion& p);
@@ -80,7 +84,8 @@ class connection : public std::enable_shared_from_this<connection> {
   bool keep_alive_ = true;
   bool chunked_ = false;
   bool last_portion_ = false;  // `out_` ends the answer
-  bool giving_up_ = false;     // stalled: only the last event is still sent
+  bool turned_away_ = false;
+  bool giving_up_ = false;  // stalled: only the last event is still sent
 };
 
 }  // namespace troupe::gateway::http

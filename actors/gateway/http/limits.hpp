@@ -25,6 +25,14 @@ inline constexpr int socket_send_buffer_bytes = 256 * 1024;
 inline constexpr std::chrono::milliseconds linger_timeout{2'000};
 /// How long a stalled client's last event may take.
 inline constexpr std::chrono::milliseconds last_words_timeout{1'000};
+/// At `connections_max`, none of them idle: how long the next client waits for room. When it has
+/// waited in vain, it and those that follow get 503 at once, until there is room again.
+inline constexpr std::chrono::milliseconds room_wait{1'000};
+/// Connections beyond `connections_max` that are being told so; further clients wait for their
+/// turn.
+inline constexpr std::size_t turned_away_max = 64;
+/// What a client that was turned away should wait.
+inline constexpr std::chrono::milliseconds turned_away_retry_after{1'000};
 /// After `accept` failed for want of descriptors or memory.
 inline constexpr std::chrono::milliseconds accept_retry_delay{100};
 /// Deadlines are looked at this often at most and at least.

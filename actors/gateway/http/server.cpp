@@ -50,7 +50,7 @@ openai::api_error shutting_down() {
 
 server::impl::impl(server_options options, handler on_request)
     : options_(std::move(options)), on_request_(std::move(on_request)), io_(1), acceptor_(io_),
-      sweep_timer_(io_), accept_timer_(io_), drain_timer_(io_),
+      sweep_timer_(io_), accept_timer_(io_), room_timer_(io_), drain_timer_(io_),
       sweep_interval_(sweep_interval_for(options_.limits)),
       wake_(std::make_shared<wake_list>([this] { asio::post(io_, [this] { flush_dirty(); }); })) {}
 
@@ -141,21 +141,48 @@ void server::impl::on_accept(error_code ec, asio::ip::tcp::socket socket) {
   admit();
 }
 
-/// The new connection joins the others, or waits until one of them ends or is idle; nobody else is
-/// accepted meanwhile.
+/// The new connection joins the others, or waits a while until one of them ends or is idle, nobody
+/// else being accepted meanwhile; then it is turned away.
 void server::impl::admit() {
-  if (!waiting_ || !make_room()) return;
+  if (!waiting_) return;
+  if (make_room()) {
+    full_ = false;
+    room_timer_.cancel();
+    take_in()->start();
+  } else if (!full_) {
+    wait_for_room();
+    return;
+  } else if (turned_away_ < turned_away_max) {
+    ++turned_away_;
+    take_in()->turn_away();
+  } else {
+    return;
+  }
+  accept();
+}
+
+std::shared_ptr<connection> server::impl::take_in() {
   auto c = std::make_shared<connection>(*this, std::move(*waiting_));
   waiting_.reset();
   connections_.insert(c);
   events().connections(connections_.size());
   arm_sweep();
-  c->start();
-  accept();
+  return c;
+}
+
+void server::impl::wait_for_room() {
+  if (waiting_for_room_) return;
+  waiting_for_room_ = true;
+  room_timer_.expires_after(room_wait);
+  room_timer_.async_wait([this](error_code ec) {
+    waiting_for_room_ = false;
+    if (!ec) full_ = true;
+    admit();
+  });
 }
 
 bool server::impl::make_room() {
-  if (connections_.size() < options_.limits.connections_max) return true;
+  if (connections_.size() < options_.limits.connections_max + turned_away_) return true;
   std::shared_ptr<connection> oldest;
   for (const auto& c : connections_)
     if (c->idle() && (!oldest || c->since() < oldest->since())) oldest = c;
@@ -165,7 +192,7 @@ bool server::impl::make_room() {
 }
 
 void server::impl::closed(const std::shared_ptr<connection>& c) {
-  connections_.erase(c);
+  if (connections_.erase(c) > 0 && c->turned_away()) --turned_away_;
   events().connections(connections_.size());
   // Not from here: whoever closes one may be about to make room itself.
   if (waiting_) asio::post(io_, [this] { admit(); });

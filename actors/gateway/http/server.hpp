@@ -36,8 +36,8 @@ struct server_options {
 };
 
 /// An HTTP/1.1 server with one I/O thread of its own, which sleeps when there is nothing to do. At
-/// `connections_max` an idle connection makes room for a new one; where none is idle, new ones
-/// wait. Public functions are thread-safe.
+/// `connections_max` an idle connection makes room for a new one; where none is idle, a new one
+/// waits for a second, and is then turned away with 503. Public functions are thread-safe.
 class server {
  public:
   server(server_options options, handler on_request);

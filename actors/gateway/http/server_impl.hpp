@@ -49,6 +49,8 @@ class server::impl {
   void on_accept(boost::system::error_code ec, asio::ip::tcp::socket socket);
   void admit();
   bool make_room();
+  void wait_for_room();
+  std::shared_ptr<connection> take_in();
   void flush_dirty();
   void sweep();
   void arm_sweep();
@@ -62,10 +64,14 @@ class server::impl {
   std::optional<asio::ip::tcp::socket> waiting_;  // accepted at `connections_max`
   asio::steady_timer sweep_timer_;
   asio::steady_timer accept_timer_;
+  asio::steady_timer room_timer_;
   asio::steady_timer drain_timer_;
   std::chrono::milliseconds sweep_interval_;
   bool sweeping_ = false;
   bool accepting_ = false;
+  bool waiting_for_room_ = false;
+  bool full_ = false;            // a client has waited in vain
+  std::size_t turned_away_ = 0;  // of `connections_`
   bool draining_ = false;
   bool notice_over_ = false;
   std::function<void()> drained_;

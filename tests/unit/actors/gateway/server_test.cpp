@@ -483,6 +483,41 @@ TEST_CASE("at the limit of connections an idle one makes room", "[gateway]") {
   REQUIRE(idle.closed());
 }
 
+TEST_CASE("at the limit of connections with none idle, new ones get 503 in time, and room is room "
+          "again",
+          "[gateway]") {
+  fixture f;
+  f.options.limits.connections_max = 1;
+  f.start();
+  auto busy = std::make_unique<raw_client>(f.port());
+  busy->send(ask("hang", true));
+  busy->read_until("assistant");
+  {
+    // One that waits is let in when room is made in time.
+    raw_client patient{f.port()};
+    patient.send(ask("hang", true));
+    std::this_thread::sleep_for(100ms);
+    busy.reset();
+    patient.read_until("assistant", 5s);
+    for (int i = 0; i < 3; ++i) {
+      raw_client probe{f.port()};
+      probe.send(get("/readyz"));
+      const auto answer = probe.read_all(5s);
+      CHECK(status_of(answer) == 503);
+      CHECK(has(answer, R"("code":"too_many_connections")"));
+      CHECK(has(answer, "Retry-After: 1\r\n"));
+      CHECK(probe.closed());
+    }
+    raw_client idler{f.port()};  // says nothing, and is told all the same
+    CHECK(status_of(idler.read_all(5s)) == 503);
+  }
+  // Those that were turned away don't count.
+  REQUIRE(f.desk->wait_cancelled(2, 5s).size() == 2);
+  raw_client next{f.port()};
+  next.send(get("/healthz"));
+  CHECK(status_of(next.read_reply(5s)) == 200);
+}
+
 TEST_CASE("draining: not ready, nothing new, open streams end with an error at the limit",
           "[gateway]") {
   fixture f{20ms};
