@@ -8,12 +8,13 @@ namespace troupe::request {
 
 bool is_transfer_failure(const std::string& code) {
   // Those of the hand-over's protocol, of its wire, and of the transports.
-  static constexpr std::array<std::string_view, 20> codes = {
+  static constexpr std::array<std::string_view, 21> codes = {
       "hand_over_protocol", "kv_layout_mismatch",  "piece_too_large",       "prefix_mismatch",
       "transfer_timeout",   "too_many_hand_overs", "unknown_job",           "wrong_token",
       "message_malformed",  "unknown_message",     "peer_failed",           "peer_left",
       "peer_unreachable",   "transport_failed",    "transport_unavailable", "unsupported_memory",
       "control_too_large",  "control_backlog",     "registration_failed",   "out_of_memory",
+      "no_transfer_buffer",
   };
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }

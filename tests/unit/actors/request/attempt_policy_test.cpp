@@ -55,8 +55,9 @@ TEST_CASE("what a worker says to be final ends the request") {
 }
 
 TEST_CASE("of a failed transfer both workers are avoided, whoever told of it") {
-  for (const auto* code : {"transfer_timeout", "peer_failed", "hand_over_protocol",
-                           "kv_layout_mismatch", "too_many_hand_overs", "peer_left"}) {
+  for (const auto* code :
+       {"transfer_timeout", "peer_failed", "hand_over_protocol", "kv_layout_mismatch",
+        "too_many_hand_overs", "peer_left", "no_transfer_buffer"}) {
     auto e = ended(attempt_end::job_ended, code);
     for (const auto* teller : {"prefill/p/a.0", "decode/p/b.0"}) {
       e.worker = teller;
