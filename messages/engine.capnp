@@ -1,4 +1,4 @@
-# Between an engine process and its launcher on the same node.
+# Between an engine process and the launchers on the same node.
 @0xf757e96e98b8cdde;
 
 using Cxx = import "/capnp/c++.capnp";
@@ -19,7 +19,15 @@ struct EngineCommand {
     drain @0 :UInt32;          # take no new jobs; end within so many ms
     stop @1 :UInt32;           # cancel all and end within so many ms
     audit @2 :Void;            # answer with Audit
+    peerEnded @3 :PeerEnded;
   }
+}
+
+struct PeerEnded {
+  # From the launcher of another engine of this host, which has reaped its process. Over shared memory nobody else would tell: KV that was on its way to or from it ends now.
+  engine @0 :Text;
+  generation @1 :UInt64;       # this one and all before it
+  transferAddress @2 :Data;    # of its KV transport's worker
 }
 
 struct Audit {

@@ -20,6 +20,7 @@ struct HandOver {
     end @6 :End;               # prefill → decode: no more pieces follow
     adopted @7 :Void;          # decode → prefill: all is in place, the reservation is now the request's
     abort @8 :Failure;         # either way
+    queued @9 :Void;           # decode → prefill: the open is here, its job waits for room; repeated until the grant, so that only silence is a failure
   }
 }
 

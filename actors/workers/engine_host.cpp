@@ -126,9 +126,9 @@ void engine_host::on_import_ready(engine::job_id job, engine::position keep) {
   how_.hand_over->grant(find(job).key, keep);
 }
 
-std::unique_ptr<engine::piece_buffer> engine_host::acquire_piece_buffer(engine::job_id,
+std::unique_ptr<engine::piece_buffer> engine_host::acquire_piece_buffer(engine::job_id job,
                                                                         std::size_t size) {
-  return how_.hand_over->acquire_piece_buffer(size);
+  return how_.hand_over->acquire_piece_buffer(find(job).key, size);
 }
 
 void engine_host::on_piece(engine::kv_piece piece) {

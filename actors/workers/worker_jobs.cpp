@@ -89,7 +89,8 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
 /// be used again.
 void worker_state::note_peer(msg::WorkerRef::Reader peer) {
   if (!options.hand_over || peer.getName().size() == 0) return;
-  if (peers.size() >= peers_max) peers.erase(peers.begin());
+  if (peers.size() >= peers_max && !peers.contains(peer.getName().cStr()))
+    peers.erase(peers.begin());
   auto& known = peers[peer.getName().cStr()];
   if (peer.getGeneration() <= known.first) return;
   if (known.first != 0) options.hand_over->worker_gone(known.second, true);

@@ -126,10 +126,24 @@ void worker_state::command(const std::string& from, msg::EngineCommand::Reader i
   case msg::EngineCommand::STOP:
     stop_now();
     break;
+  case msg::EngineCommand::PEER_ENDED:
+    peer_ended(in.getPeerEnded());
+    break;
   case msg::EngineCommand::AUDIT:
     options.host->request_audit(from);
     break;
   }
+}
+
+/// Its launcher has reaped it: nothing can touch its buffers any more, and what was on its way
+/// ends.
+void worker_state::peer_ended(msg::PeerEnded::Reader peer) {
+  if (!options.hand_over) return;
+  auto known = peers.find(peer.getEngine().cStr());
+  if (known != peers.end() && known->second.first <= peer.getGeneration()) peers.erase(known);
+  auto address = peer.getTransferAddress();
+  options.hand_over->worker_gone(
+      {reinterpret_cast<const std::byte*>(address.begin()), address.size()}, true);
 }
 
 /// Takes nothing new; what runs may end within `within`, and is then moved elsewhere by its

@@ -122,6 +122,7 @@ struct worker_state {
   void tell_prefixes(const std::vector<std::uint64_t>& added,
                      const std::vector<std::uint64_t>& dropped, bool reset);
   void announce();
+  void peer_ended(msg::PeerEnded::Reader peer);
   void command(const std::string& from, msg::EngineCommand::Reader in);
   void drain(std::chrono::milliseconds within);
   void end_all(const std::string& code, const std::string& message);

@@ -238,6 +238,10 @@ actions receive_session::adopt(time_point) {
 
 actions receive_session::tick(time_point now) {
   switch (phase_) {
+  case phase::reserved:
+    if (!opened_ || now - progress_ < timeout_ / queued_per_timeout) return {};
+    progress_ = now;
+    return {{does::send_queued}};
   case phase::sending:
     return late(now, under_way_ > 0 || end_seen_, "a piece of KV to arrive");
   case phase::received:

@@ -15,18 +15,19 @@
 /// any input or output: events go in with the time, actions come out. Who carries the actions out
 /// is `hand_over_service`. The protocol is messages/transfer.capnp.
 ///
-/// | phase    | sender                              | receiver                                |
-/// owner of the deadline, when it runs             |
-/// |----------|-------------------------------------|-----------------------------------------|-------------------------------------------------|
-/// | reserved | has sent `open`, waits for the grant| knows the job; waits for `open`, grants |
-/// sender, from `open` on                          | | sending  | sends pieces as credit allows |
-/// takes pieces                            | each side, while a piece of it is under way     | |
-/// received | all sent; waits for `adopted`       | all is here; its engine imports         |
-/// sender, from `end` on; receiver, from `end` on  | | adopted  | over | over | nobody | | freed |
-/// failed, refused, aborted, cancelled | the same                                | nobody |
+// clang-format off
+/// | phase    | sender                               | receiver                                | owner of the deadline, when it runs |
+/// |----------|--------------------------------------|-----------------------------------------|-------------------------------------|
+/// | reserved | has sent `open`, waits for the grant | knows the job; waits for `open`, grants | sender, since the receiver was last heard of |
+/// | sending  | sends pieces as credit allows        | takes pieces                            | each side, while a piece of it is under way |
+/// | received | all sent; waits for `adopted`        | all is here; its engine imports         | each side, from `end` on |
+/// | adopted  | over                                 | over                                    | nobody |
+/// | freed    | failed, refused, aborted, cancelled  | the same                                | nobody |
+// clang-format on
 ///
-/// While prefill computes its next chunk nothing is under way, and no deadline runs: the job's
-/// lease bounds that.
+/// A job may wait for room at decode as long as its own deadline lets it: meanwhile the receiver
+/// says `queued`, and only its silence is a failure. While prefill computes its next chunk nothing
+/// is under way, and no deadline runs: the job's lease bounds that.
 namespace troupe::transfer {
 
 using time_point = std::chrono::steady_clock::time_point;
@@ -37,6 +38,7 @@ enum class phase : std::uint8_t { reserved, sending, received, adopted, freed };
 enum class does : std::uint8_t {
   send_piece,    ///< sender: `piece` may go now
   send_end,      ///< sender
+  send_queued,   ///< receiver
   send_grant,    ///< receiver
   send_refuse,   ///< receiver, with `why`
   send_adopted,  ///< receiver
@@ -58,6 +60,9 @@ using actions = std::vector<action>;
 
 /// What the grant's digest is made of: XXH3 of the kept tokens.
 std::uint64_t digest_of(std::span<const engine::token_id> tokens);
+
+/// So many times per timeout a receiver says that an open still waits for room.
+inline constexpr int queued_per_timeout = 4;
 
 /// In constant time. Tokens of another length than `transfer_token_bytes` never match.
 bool same_token(std::span<const std::byte> a, std::span<const std::byte> b);
@@ -95,6 +100,10 @@ class send_session : public session {
 
   actions granted(time_point now, engine::position keep, std::uint64_t digest,
                   std::uint64_t credit_bytes);
+  /// The receiver lives, and its job waits for room.
+  void queued(time_point now) {
+    if (phase_ == phase::reserved) progress_ = now;
+  }
   actions refused(error why) { return aborted(std::move(why)); }
   actions credited(time_point now, std::uint64_t bytes);
   /// The owner has piece number `pieces()` ready.

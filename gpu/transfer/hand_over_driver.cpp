@@ -11,8 +11,7 @@ namespace troupe::transfer {
 
 namespace {
 
-/// What one session may have on its way: enough to hide the round trip, little enough that no
-/// session takes all buffers.
+/// What one session may have on its way: enough to hide the round trip.
 constexpr std::uint64_t credit_pieces = 4;
 
 time_point now() { return std::chrono::steady_clock::now(); }
@@ -57,6 +56,25 @@ class hand_over_service::driver::turn {
   std::unique_lock<std::mutex> lock_;
 };
 
+/// A piece's memory on its way out; counted, so that no session takes all of it.
+class hand_over_service::driver::counted_buffer final : public engine::piece_buffer {
+ public:
+  counted_buffer(std::unique_ptr<engine::piece_buffer> inner, std::weak_ptr<driver> owner,
+                 const job_key& key)
+      : inner_(std::move(inner)), owner_(std::move(owner)), key_(key) {}
+  ~counted_buffer() override {
+    // The count first: who is woken by the buffer's return may want it at once.
+    if (auto owner = owner_.lock()) owner->give_back(key_);
+    inner_.reset();
+  }
+  std::span<std::byte> bytes() override { return inner_->bytes(); }
+
+ private:
+  std::unique_ptr<engine::piece_buffer> inner_;
+  std::weak_ptr<driver> owner_;
+  job_key key_;
+};
+
 /// A received piece's memory; its end is credit for the sender.
 class hand_over_service::driver::credited_buffer final : public engine::piece_buffer {
  public:
@@ -90,7 +108,7 @@ expected<void> hand_over_service::driver::start(const make_backend& make) {
 }
 
 void hand_over_service::driver::stop() {
-  std::unique_ptr<backend> transport;
+  std::deque<std::function<void()>> undelivered;  // what they hold comes back here when it ends
   {
     turn t(*this);
     stopped_ = true;
@@ -98,8 +116,9 @@ void hand_over_service::driver::stop() {
       for (auto& [number, piece] : s->pieces) trash_.push_back(std::move(piece.buffer));
     sending_.clear();
     receiving_.clear();
-    callbacks_.clear();
+    undelivered.swap(callbacks_);
   }
+  undelivered.clear();
   // Joins the progress thread; its last completions find the sessions gone.
   transport_.reset();
 }
@@ -152,6 +171,31 @@ expected<void> hand_over_service::driver::start_send(outgoing what, send_callbac
   if (auto sent = transport_->send_control(*peer, bytes); !sent) return sent;
   sending_[what.key] = std::move(made);
   return ok;
+}
+
+/// What one session may hold while others send, too.
+std::size_t share_of(std::size_t buffers) { return std::max<std::size_t>(1, buffers / 2); }
+
+std::unique_ptr<engine::piece_buffer> hand_over_service::driver::acquire_piece_buffer(
+    const job_key& key, std::size_t size) {
+  turn t(*this);
+  auto* s = find_sending(key);
+  if (s == nullptr) return nullptr;  // over: the job hears of it
+  const bool may = sending_.size() == 1 || s->buffers < share_of(pool_->count());
+  auto buffer = may ? pool_->acquire(size) : nullptr;
+  s->asked = now();
+  if (!buffer) {
+    if (!s->lacks_buffer && s->buffers == 0) s->lacks_buffer = s->asked;
+    return nullptr;
+  }
+  s->lacks_buffer.reset();
+  ++s->buffers;
+  return std::make_unique<counted_buffer>(std::move(buffer), weak_from_this(), key);
+}
+
+void hand_over_service::driver::give_back(const job_key& key) {
+  turn t(*this);
+  if (auto* s = find_sending(key); s != nullptr && s->buffers > 0) --s->buffers;
 }
 
 void hand_over_service::driver::send_piece(const job_key& key, engine::kv_piece piece) {
@@ -277,13 +321,18 @@ expected<void> hand_over_service::driver::expect(incoming what, receive_callback
   return ok;
 }
 
+/// Enough to hide the round trip, and never so much that one session fills all buffers.
+std::uint32_t hand_over_service::driver::first_credit() const {
+  const auto pieces = std::min<std::uint64_t>(credit_pieces, share_of(pool_->count()));
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      pieces * options_.piece_bytes, std::numeric_limits<std::uint32_t>::max()));
+}
+
 void hand_over_service::driver::grant(const job_key& key, engine::position keep) {
   turn t(*this);
   auto* r = find_receiving(key);
   if (r == nullptr) return;
-  const auto credit = std::min<std::uint64_t>(credit_pieces * options_.piece_bytes,
-                                              std::numeric_limits<std::uint32_t>::max());
-  run(*r, r->session.grant(now(), keep, credit));
+  run(*r, r->session.grant(now(), keep, first_credit()));
 }
 
 void hand_over_service::driver::refuse(const job_key& key, error why) {
@@ -300,14 +349,15 @@ void hand_over_service::driver::run(receiving& r, const actions& todo) {
   for (const auto& a : todo) {
     switch (a.what) {
     case does::send_grant: {
-      const auto credit = std::min<std::uint64_t>(credit_pieces * options_.piece_bytes,
-                                                  std::numeric_limits<std::uint32_t>::max());
       const auto keep = r.session.keep();
       say(*r.peer, r.key, r.token,
           hand_over_message::grant{keep, digest_of(std::span(r.offer.tokens).first(keep)),
-                                   static_cast<std::uint32_t>(credit), options_.generation});
+                                   first_credit(), options_.generation});
       break;
     }
+    case does::send_queued:
+      say(*r.peer, r.key, r.token, hand_over_message::queued{});
+      break;
     case does::send_refuse:
       if (r.peer) say(*r.peer, r.key, r.token, hand_over_message::refuse{a.why});
       break;
@@ -417,7 +467,13 @@ void hand_over_service::driver::buffer_freed() {
     while (!stopped_ && !waiting_offers_.empty() && take_in(waiting_offers_.front()))
       waiting_offers_.pop_front();
   }
+  std::lock_guard lock(buffer_free_mutex_);
   if (buffer_free_call_) buffer_free_call_();
+}
+
+void hand_over_service::driver::on_buffer_free(std::function<void()> call) {
+  std::lock_guard lock(buffer_free_mutex_);
+  buffer_free_call_ = std::move(call);
 }
 
 // -- both ----------------------------------------------------------------------
@@ -458,6 +514,7 @@ void hand_over_service::driver::handle(peer_id from, hand_over_message message) 
       return run(*s, s->session.granted(at, grant->keep, grant->keep_digest, grant->credit_bytes));
     if (auto* refuse = std::get_if<m::refuse>(&message.body))
       return run(*s, s->session.refused(refuse->why));
+    if (std::holds_alternative<m::queued>(message.body)) return s->session.queued(at);
     if (auto* credit = std::get_if<m::credit>(&message.body))
       return run(*s, s->session.credited(at, credit->bytes));
     if (std::holds_alternative<m::adopted>(message.body)) return run(*s, s->session.adopted(at));
@@ -502,7 +559,13 @@ void hand_over_service::driver::tick(time_point at) {
   // A session that ends removes itself.
   for (auto next = sending_.begin(); next != sending_.end();) {
     auto& s = *(next++)->second;
-    run(s, s.session.tick(at));
+    // A job that was set aside doesn't ask any more.
+    if (s.lacks_buffer && at - s.asked >= options_.timeout / 2) s.lacks_buffer.reset();
+    if (s.lacks_buffer && at - *s.lacks_buffer >= options_.timeout)
+      run(s, s.session.cancel(
+                 {"no_transfer_buffer", "no buffer for a piece of KV has come back in time"}));
+    else
+      run(s, s.session.tick(at));
   }
   for (auto next = receiving_.begin(); next != receiving_.end();) {
     auto& r = *(next++)->second;

@@ -22,9 +22,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
 
   std::vector<std::byte> local_address() const { return transport_->local_address(); }
   std::string transport_name() const { return transport_->name(); }
-  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(std::size_t size) {
-    return pool_->acquire(size);
-  }
+  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(const job_key& key, std::size_t size);
 
   expected<void> start_send(outgoing what, send_callbacks calls);
   void send_piece(const job_key& key, engine::kv_piece piece);
@@ -36,7 +34,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
   void cancel(const job_key& key, error why);
   void tick(time_point now);
   void worker_gone(std::span<const std::byte> address, bool certainly_dead);
-  void on_buffer_free(std::function<void()> call) { buffer_free_call_ = std::move(call); }
+  void on_buffer_free(std::function<void()> call);
   gauges read_gauges() const;
 
   // events, on the backend's progress thread
@@ -57,6 +55,10 @@ class hand_over_service::driver final : public events, public std::enable_shared
     std::optional<time_point> first_sent;
     time_point last_acked{};
     time_point finished{};
+    std::size_t buffers = 0;  // that its pieces hold
+    // Since when it has asked for a buffer in vain, and when it last did.
+    std::optional<time_point> lacks_buffer{};
+    time_point asked{};
   };
   struct receiving {
     job_key key;
@@ -84,6 +86,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
     std::size_t size;
     std::uint64_t number;
   };
+  class counted_buffer;
   class credited_buffer;
   /// Holds the lock; on its way out it delivers callbacks, in order, and destroys buffers, both
   /// without the lock.
@@ -102,6 +105,8 @@ class hand_over_service::driver final : public events, public std::enable_shared
                      std::shared_ptr<std::unique_ptr<engine::piece_buffer>> buffer,
                      const outcome& how);
   void give_credit(const job_key& key, std::size_t bytes);
+  void give_back(const job_key& key);
+  std::uint32_t first_credit() const;
   void buffer_freed();
   void say(peer_id to, const job_key& key, const transfer_token& token,
            hand_over_message::body_type body);
@@ -113,6 +118,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
   const options options_;
   std::unique_ptr<backend> transport_;
   std::unique_ptr<buffer_pool> pool_;
+  std::mutex buffer_free_mutex_;  // held while it is called
   std::function<void()> buffer_free_call_;
 
   mutable std::mutex mutex_;

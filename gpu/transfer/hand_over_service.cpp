@@ -25,8 +25,9 @@ std::string hand_over_service::transport_name() const { return driver_->transpor
 expected<void> hand_over_service::start_send(outgoing what, send_callbacks calls) {
   return driver_->start_send(std::move(what), std::move(calls));
 }
-std::unique_ptr<engine::piece_buffer> hand_over_service::acquire_piece_buffer(std::size_t size) {
-  return driver_->acquire_piece_buffer(size);
+std::unique_ptr<engine::piece_buffer> hand_over_service::acquire_piece_buffer(const job_key& key,
+                                                                              std::size_t size) {
+  return driver_->acquire_piece_buffer(key, size);
 }
 void hand_over_service::send_piece(const job_key& key, engine::kv_piece piece) {
   driver_->send_piece(key, std::move(piece));

@@ -85,9 +85,10 @@ class hand_over_service {
   // -- prefill -----------------------------------------------------------------
   /// Errors: `peer_unreachable`, `duplicate_job`, `too_many_hand_overs`.
   expected<void> start_send(outgoing what, send_callbacks calls);
-  /// A registered buffer for a piece, or null: none is free now, and `on_buffer_free` will be
-  /// called.
-  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(std::size_t size);
+  /// A registered buffer for a piece of this job, or null: none is free now, or the job has its
+  /// share while others send, too; `on_buffer_free` will be called. A job that gets none for the
+  /// timeout fails (`no_transfer_buffer`).
+  std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(const job_key& key, std::size_t size);
   /// In order of positions, after `on_granted`. Ignored when the session is over.
   void send_piece(const job_key& key, engine::kv_piece piece);
   /// No more pieces follow.
@@ -110,8 +111,8 @@ class hand_over_service {
   /// A worker's process has ended (`certainly_dead`) or it can't be reached: ends all sessions with
   /// it.
   void worker_gone(std::span<const std::byte> address, bool certainly_dead);
-  /// Called, without a lock held, whenever a buffer comes back: to wake the engine. Set before the
-  /// first session.
+  /// Called, without a lock held, whenever a buffer comes back: to wake the engine. When this
+  /// returns, an earlier call is not running any more.
   void on_buffer_free(std::function<void()> call);
 
   struct gauges {

@@ -106,6 +106,8 @@ hand_over_message::body_type read_body(msg::HandOver::Reader in) {
     return hand_over_message::end{in.getEnd().getPieces(), in.getEnd().getBytes()};
   case msg::HandOver::ADOPTED:
     return hand_over_message::adopted{};
+  case msg::HandOver::QUEUED:
+    return hand_over_message::queued{};
   case msg::HandOver::ABORT:
     return hand_over_message::abort{read(in.getAbort())};
   }
@@ -139,6 +141,7 @@ std::vector<std::byte> encode(const hand_over_message& message) {
             out.setBytes(end.bytes);
           },
           [&](const hand_over_message::adopted&) { root.setAdopted(); },
+          [&](const hand_over_message::queued&) { root.setQueued(); },
           [&](const hand_over_message::abort& abort) { write(root.initAbort(), abort.why); },
       },
       message.body);

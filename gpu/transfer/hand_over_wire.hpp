@@ -45,10 +45,11 @@ struct hand_over_message {
     std::uint64_t bytes = 0;
   };
   struct adopted {};
+  struct queued {};
   struct abort {
     error why;
   };
-  using body_type = std::variant<offer_of_kv, grant, refuse, credit, end, adopted, abort>;
+  using body_type = std::variant<offer_of_kv, grant, refuse, credit, end, adopted, abort, queued>;
 
   job_key key;
   std::vector<std::byte> token;

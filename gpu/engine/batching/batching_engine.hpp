@@ -76,6 +76,7 @@ class batching_engine final : public engine {
 
   // submission.cpp
   expected<void> check(std::span<const token_id> prompt) const;
+  expected<void> check_ids(std::span<const token_id> ids, const char* parameter) const;
   error no_ranges() const;
   expected<std::unique_ptr<job>> make_job(job_id id, std::vector<token_id> prompt,
                                           std::uint8_t priority, std::vector<std::uint64_t> chain);

@@ -18,12 +18,18 @@ expected<void> batching_engine::check(std::span<const token_id> prompt) const {
                              "the {} that this engine can hold",
                              prompt.size(), most),
                  "prompt"};
-  for (const auto token : prompt)
+  return check_ids(prompt, "prompt");
+}
+
+/// One id outside the vocabulary would fail everybody's batch.
+expected<void> batching_engine::check_ids(std::span<const token_id> ids,
+                                          const char* parameter) const {
+  for (const auto token : ids)
     if (token < 0 || static_cast<std::uint32_t>(token) >= info().vocabulary)
       return error{
           "invalid_token",
           fmt::format("token id {} is outside the vocabulary of {}", token, info().vocabulary),
-          "prompt"};
+          parameter};
   return ok;
 }
 
@@ -72,6 +78,8 @@ expected<void> batching_engine::submit(generate_spec spec) {
   if (!spec.resume.empty() && spec.resume.size() != spec.choices)
     return error{"invalid_job", "a resumed job needs to know about every choice", {}};
   if (!spec.prefill_here && !info().ranges) return no_ranges();
+  for (const auto& choice : spec.resume)
+    if (auto known = check_ids(choice.ids, "resume"); !known) return known;
   auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
   if (!made) return made.error();
   auto& j = **made;

@@ -69,6 +69,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a worker of the same host dies without the transport's noticing: its launcher tells") {
+  const auto expected = reference(long_wish())->ids;
+  const bool decode_dies = GENERATE(true, false);
+  for (int after = 1; after < 60; after += 3) {
+    INFO((decode_dies ? "decode" : "prefill") << " after turns: " << after);
+    fleet f;
+    auto& p0 = f.add("prefill/p/a.0", 1, msg::Role::PREFILL);
+    auto& p1 = f.add("prefill/p/a.1", 2, msg::Role::PREFILL);
+    auto& d0 = f.add("decode/p/a.0", 3, msg::Role::DECODE);
+    auto& d1 = f.add("decode/p/a.1", 4, msg::Role::DECODE);
+    auto x = f.ask(long_wish());
+    f.turns(after);
+    auto& one = decode_dies ? d0 : p0;
+    auto& other = decode_dies ? d1 : p1;
+    f.kill(one.host->routes() > 0 ? one : other, true);
+    f.finish({x.a});
+    REQUIRE(x.a->end);
+    CHECK(x.a->ids == expected);
+    f.check_all_idle();
+  }
+}
+
 TEST_CASE("a worker of role both dies in the middle of several choices") {
   auto w = long_wish();
   w.choices = 2;

@@ -189,16 +189,34 @@ struct fleet : deterministic_system {
   }
 
   /// Its process ends, as SIGKILL would: nothing more comes from it, and its node says so.
-  void kill(machine& m) {
+  /// `silently`: as over shared memory, where no transport notices and only its launcher tells the
+  /// other workers of the host.
+  void kill(machine& m, bool silently = false) {
     m.alive = false;
     caf::anon_send_exit(m.actor, caf::exit_reason::kill);
     run();
-    if (m.hand_over) fabric->kill(m.hand_over->local_address(), false);
+    if (m.hand_over) fabric->kill(m.hand_over->local_address(), silently);
     run();
+    if (silently) tell_of_end(m);
     auto e = view->get()->at(m.name);
     e.state = msg::EntryState::STARTING;
     e.detail = "killed by signal 9";
     caf::anon_send(directory, directory::set_entry{e});
+    run();
+  }
+
+  void tell_of_end(const machine& dead) {
+    for (auto& m : machines) {
+      if (!m->alive) continue;
+      const auto address = dead.hand_over->local_address();
+      msg::draft<msg::EngineCommand> d;
+      auto peer = d->initPeerEnded();
+      peer.setEngine(dead.name);
+      peer.setGeneration(dead.generation);
+      peer.setTransferAddress(
+          kj::arrayPtr(reinterpret_cast<const kj::byte*>(address.data()), address.size()));
+      office->send({m->name, 0}, {"launcher/test", 0}, std::move(d).freeze().value());
+    }
     run();
   }
 

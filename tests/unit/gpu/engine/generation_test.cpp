@@ -175,6 +175,10 @@ TEST_CASE("engine: what can never fit is refused at once, and so is nonsense") {
   CHECK(r.machine->submit(generate(1, {}, 1)).error().code == "empty_prompt");
   CHECK(r.machine->submit(generate(1, {260}, 1)).error().code == "invalid_token");
   CHECK(r.machine->submit(generate(1, {-1}, 1)).error().code == "invalid_token");
+  auto resumed = generate(1, {1}, 4);
+  resumed.resume.resize(1);
+  resumed.resume[0].ids = {2, 260};
+  CHECK(r.machine->submit(std::move(resumed)).error().code == "invalid_token");
   CHECK(r.machine->submit(prefill(1, {})).error().code == "empty_prompt");
   CHECK(r.machine->submit(generate(1, {'a'}, 0)).error().code == "invalid_job");
   CHECK(r.machine->submit(generate(1, prompt_of(99), 1)));

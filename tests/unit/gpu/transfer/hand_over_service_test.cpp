@@ -54,8 +54,9 @@ struct notes {
 /// A prefill and a decode worker, over memory (pumped by hand) or over UCX.
 struct workers {
   explicit workers(const std::string& kind, std::size_t buffers = 8,
-                   std::uint64_t decode_layout = 5)
-      : memory(kind == "memory") {
+                   std::uint64_t decode_layout = 5,
+                   std::chrono::milliseconds patience = std::chrono::seconds(10))
+      : timeout(patience), memory(kind == "memory") {
     where = kind == "tcp" ? proximity::other_host : proximity::same_host;
     prefill = make(buffers, 5);
     decode = make(buffers, decode_layout);
@@ -65,6 +66,7 @@ struct workers {
     how.layout = layout;
     how.piece_bytes = piece_bytes;
     how.buffers = buffers;
+    how.timeout = timeout;
     auto made = hand_over_service::start(
         how, [this](events& sink) -> expected<std::unique_ptr<backend>> {
           if (memory) return fabric.join(sink);
@@ -101,11 +103,13 @@ struct workers {
     made.begin = begin;
     made.end = end;
     made.size = size;
-    REQUIRE(until([&] { return (made.buffer = prefill->acquire_piece_buffer(size)) != nullptr; }));
+    REQUIRE(
+        until([&] { return (made.buffer = prefill->acquire_piece_buffer(key, size)) != nullptr; }));
     fill(made.buffer->bytes().first(size), begin);
     return made;
   }
 
+  std::chrono::milliseconds timeout;
   bool memory;
   proximity where;
   host_fabric fabric;
@@ -214,6 +218,66 @@ TEST_CASE("a sender that runs ahead is held by credit") {
   w.fabric.pump();
   CHECK(w.at_decode.pieces.size() == 4);  // two more for the two that were let go
   CHECK(w.at_decode.pieces.back().begin == 5);
+}
+
+TEST_CASE("while others send, no job takes more than half of the buffers") {
+  workers w("memory", 4);
+  const job_key other{{1, 3}, 0, 1};
+  auto second = w.job();
+  second.key = other;
+  CHECK(w.prefill->acquire_piece_buffer(key, 10) == nullptr);  // no such job
+  REQUIRE(w.prefill->start_send(w.job(), w.at_prefill.sender()));
+  {
+    std::vector<std::unique_ptr<engine::piece_buffer>> alone;
+    for (int i = 0; i < 4; ++i) {
+      alone.push_back(w.prefill->acquire_piece_buffer(key, 10));
+      CHECK(alone.back() != nullptr);
+    }
+  }
+  REQUIRE(w.prefill->start_send(std::move(second), w.at_prefill.sender()));
+  auto a = w.prefill->acquire_piece_buffer(key, 10);
+  auto b = w.prefill->acquire_piece_buffer(key, 10);
+  CHECK((a && b));
+  CHECK(w.prefill->acquire_piece_buffer(key, 10) == nullptr);
+  CHECK(w.prefill->acquire_piece_buffer(other, 10) != nullptr);
+  b.reset();
+  CHECK(w.prefill->acquire_piece_buffer(key, 10) != nullptr);
+}
+
+TEST_CASE(
+    "a job that asks for a buffer in vain fails at the deadline; one that doesn't ask waits") {
+  notes at_other;
+  workers w("memory", 2, 5, std::chrono::milliseconds(500));
+  const job_key other{{1, 3}, 0, 1};
+  auto second = w.job();
+  second.key = other;
+  REQUIRE(w.prefill->start_send(w.job(), w.at_prefill.sender()));
+  auto a = w.prefill->acquire_piece_buffer(key, 10);
+  auto b = w.prefill->acquire_piece_buffer(key, 10);
+  REQUIRE(w.prefill->start_send(std::move(second), at_other.sender()));
+  REQUIRE(w.decode->expect({key, token, 1}, w.at_decode.receiver()));
+  REQUIRE(w.decode->expect({other, token, 2}, w.at_decode.receiver()));
+  w.fabric.pump();
+  w.decode->grant(key, 0);
+  w.decode->grant(other, 0);
+  w.fabric.pump();
+  const auto begun = std::chrono::steady_clock::now();
+  CHECK(w.prefill->acquire_piece_buffer(other, 10) == nullptr);
+  SECTION("it asks no more") {
+    w.prefill->tick(begun + w.timeout);
+    w.prefill->tick(begun + 10 * w.timeout);
+    CHECK_FALSE(at_other.has("failed"));
+  }
+  SECTION("it goes on asking") {
+    while (std::chrono::steady_clock::now() < begun + w.timeout) {
+      CHECK(w.prefill->acquire_piece_buffer(other, 10) == nullptr);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    w.prefill->tick(std::chrono::steady_clock::now());
+    CHECK(at_other.has("failed"));
+    CHECK(at_other.failure == "no_transfer_buffer");
+    CHECK_FALSE(w.at_prefill.has("failed"));
+  }
 }
 
 TEST_CASE("a hand-over ends on both sides, and all buffers come back") {

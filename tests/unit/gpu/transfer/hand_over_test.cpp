@@ -25,7 +25,7 @@ std::string text(const actions& all) {
       {does::take_piece, "take"},      {does::drop_piece, "drop"},
       {does::tell_open, "tell_open"},  {does::tell_granted, "tell_granted"},
       {does::tell_end, "tell_end"},    {does::tell_done, "tell_done"},
-      {does::tell_failed, "failed"}};
+      {does::tell_failed, "failed"},   {does::send_queued, "queued"}};
   std::string out;
   for (const auto& a : all) out += (out.empty() ? "" : " ") + names.at(a.what);
   return out;
@@ -199,7 +199,7 @@ TEST_CASE("receiver: each event in each phase") {
        {"abort failed", "abort failed", "abort failed", "", ""}},
       {"the deadline",
        [](auto& r) { return r.tick(start + 10s); },
-       {"", "", "abort failed", "", ""}},
+       {"queued", "", "abort failed", "", ""}},
   };
   for (const auto& row : table)
     for (std::size_t i = 0; i < phases.size(); ++i) {
@@ -239,6 +239,19 @@ TEST_CASE("a deadline runs only while the transport owes something, and every st
   CHECK(text(s.credited(start + 1h + 18s, 600)) == "piece");
   CHECK(text(s.finish(start + 1h + 18s)) == "");
   CHECK(text(s.tick(start + 1h + 28s)) == "abort failed");
+}
+
+TEST_CASE("a prompt may wait for room as long as its receiver says that it waits") {
+  auto s = sender_in(phase::reserved);
+  auto r = receiver_in(phase::reserved);
+  auto now = start;
+  for (int i = 0; i < 1'000; ++i) {
+    now += 1s;
+    for (const auto& a : r.tick(now))
+      if (a.what == does::send_queued) s.queued(now);
+    REQUIRE(text(s.tick(now)) == "");
+  }
+  CHECK(text(s.tick(now + 10s)) == "abort failed");  // silence
 }
 
 TEST_CASE("the one-time token is compared whole, and only at its full length") {
