@@ -155,9 +155,23 @@ struct launcher_state {
     announce(std::move(entry));
   }
 
+  void tell_neighbours() {
+    if (last.transfer_address.empty()) return;  // it never had KV to exchange
+    msg::draft<msg::EngineCommand> d;
+    auto peer = d->initPeerEnded();
+    peer.setEngine(options.engine.name);
+    peer.setGeneration(generation);
+    peer.setTransferAddress(
+        kj::arrayPtr(last.transfer_address.data(), last.transfer_address.size()));
+    const auto told = std::move(d).freeze().value();
+    for (const auto& name : options.neighbours)
+      options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+  }
+
   void child_gone(const child_ended& x) {
     if (x.generation != generation) return;
     child.reset();
+    tell_neighbours();
     auto how = supervision::ending::failed;
     if (!x.status.signalled && is_fatal_exit(x.status.code)) how = supervision::ending::fatal;
     ended(how, last_failure.empty() ? to_string(x.status) : last_failure);

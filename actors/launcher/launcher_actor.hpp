@@ -38,6 +38,9 @@ struct launcher_options {
   /// An engine whose link is lost but whose process lives may come back for so long; then it is
   /// killed.
   std::chrono::milliseconds unlinked_max{10'000};
+  /// The other engines of this host, by name: they are told when this one's process is gone, since
+  /// over shared memory nothing else tells them.
+  std::vector<std::string> neighbours;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
   child_starter start = &child_process::start;

@@ -127,6 +127,8 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
     o.next_generation = [this] { return next_generation(); };
     o.restarts = limits_of(setup_.cluster.health);
     o.load_timeout = setup_.cluster.health.load_timeout;
+    for (const auto& other : config::engines_on(setup_.cluster, setup_.host))
+      if (other.name != engine.name) o.neighbours.push_back(other.name);
     o.office = office_;
     o.directory = directory_;
     children.push_back({launcher::launcher_name(engine),

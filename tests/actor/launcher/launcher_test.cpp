@@ -39,6 +39,7 @@ struct scene : records, test::deterministic_system {
   std::shared_ptr<link::post_office> office = std::make_shared<link::post_office>();
   caf::actor directory = capture();
   caf::actor worker = capture();
+  caf::actor neighbour = capture();
   caf::actor asker = capture();
   caf::actor launcher;
 
@@ -56,6 +57,7 @@ struct scene : records, test::deterministic_system {
     o.restarts = limits;
     o.load_timeout = 10s;
     o.unlinked_max = 5s;
+    o.neighbours = {"prefill/p/h0.0"};
     o.office = office;
     o.directory = directory;
     o.start = [this](child_process::options x) -> expected<std::unique_ptr<process>> {
@@ -65,6 +67,7 @@ struct scene : records, test::deterministic_system {
     };
     launcher = own(spawn_launcher(system, std::move(o)));
     office->bind("decode/p/h0.0", 0, worker);
+    office->bind("prefill/p/h0.0", 0, neighbour);
     run();
   }
 
@@ -76,6 +79,7 @@ struct scene : records, test::deterministic_system {
     e.setState(what);
     e.setSlots(8);
     e.setTransferKind("ucx");
+    if (what == state::READY) e.setTransferAddress("where"_kj.asBytes());
     if (!failure.empty()) d->initFailure().setMessage(failure);
     office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", of},
                  std::move(d).freeze().value());
@@ -127,6 +131,25 @@ TEST_CASE("an engine is started with what it needs to join its node") {
   CHECK(e.generation == 101);
   CHECK(e.role == msg::Role::DECODE);
   CHECK(e.model == "m");
+}
+
+TEST_CASE("the other engines of the host are told when a process that had KV to exchange is gone") {
+  scene s;
+  s.child_ends(1);  // before it was ready: nobody can have met it
+  CHECK(s.take_envelopes<msg::EngineCommand>(s.neighbour).empty());
+  s.advance(1s);
+  s.tell_status(state::READY, 102);
+  s.child_ends(9, true);
+  const auto told = s.take_envelopes<msg::EngineCommand>(s.neighbour);
+  REQUIRE(told.size() == 1);
+  msg::view<msg::EngineCommand> in{told[0].second};
+  REQUIRE(in->isPeerEnded());
+  const auto peer = in->getPeerEnded();
+  CHECK(std::string(peer.getEngine().cStr()) == "decode/p/h0.0");
+  CHECK(peer.getGeneration() == 102);
+  CHECK(peer.getTransferAddress() == "where"_kj.asBytes());
+  s.advance(1s);
+  CHECK(s.take_envelopes<msg::EngineCommand>(s.neighbour).empty());
 }
 
 TEST_CASE("the engine's own word becomes its entry") {
