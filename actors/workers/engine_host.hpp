@@ -61,7 +61,7 @@ struct acceptance {
 /// detour through an actor: one TokenBatch per destination node, pieces into the transport. The
 /// rest goes to the worker actor as one message.
 ///
-/// Thread-safe. Destroying it stops the thread after the running step (which it interrupts).
+/// Thread-safe. Destroying it stops the thread after the running step, and waits for that.
 class engine_host final : engine::event_sink {
  public:
   struct options {

@@ -27,8 +27,8 @@ enum class peer_id : std::uint64_t {};
 
 /// How a peer is reached, which decides how its death is noticed.
 enum class proximity : std::uint8_t {
-  same_host,   ///< shared memory, no error handling in the transport: the launcher and the link
-               ///< report a death
+  same_host,   ///< shared memory, no error handling in the transport: the node tells its engines
+               ///< when it has reaped one (EngineCommand.peerEnded)
   other_host,  ///< error handling by the transport
 };
 
@@ -91,8 +91,8 @@ class backend {
   /// later (nobody listens there) comes as `on_peer_lost`. Both sides must agree on the proximity.
   /// Errors: `peer_unreachable`.
   virtual expected<peer_id> connect(std::span<const std::byte> address, proximity where) = 0;
-  /// All standing connections with the worker of that address, whoever made them: what to
-  /// `disconnect` when its process has ended.
+  /// All connections with the worker of that address, whoever made them, and lost ones, too, as
+  /// long as buffers are in quarantine for them: what to `disconnect` when its process has ended.
   virtual std::vector<peer_id> peers_at(std::span<const std::byte> address) const = 0;
   /// Ends everything with this peer and forgets it. `certainly_dead`: its process is known to be
   /// gone (the launcher reaped it), so quarantined buffers are free at once.

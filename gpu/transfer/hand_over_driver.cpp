@@ -136,6 +136,7 @@ hand_over_service::driver::receiving* hand_over_service::driver::find_receiving(
 
 void hand_over_service::driver::say(peer_id to, const job_key& key, const transfer_token& token,
                                     hand_over_message::body_type body) {
+  if (stopped_) return;  // the transport is ending
   const auto bytes = encode({key, {token.begin(), token.end()}, std::move(body)});
   // A peer that is gone, or so slow that its backlog is full, is noticed by loss or deadline.
   [[maybe_unused]] auto sent = transport_->send_control(to, bytes);
@@ -402,6 +403,7 @@ void hand_over_service::driver::finish(receiving& r) {
 void hand_over_service::driver::on_offer(peer_id from, piece_tag tag, std::size_t size,
                                          std::uint64_t number) {
   turn t(*this);
+  if (stopped_) return;  // the transport is ending, and declines what it still holds
   auto named = by_transfer_.find(tag.transfer);
   auto* r = named == by_transfer_.end() ? nullptr : find_receiving(named->second);
   if (r == nullptr || r->peer != from) {

@@ -126,6 +126,30 @@ class Losses(unittest.TestCase):
                 self.assertEqual(s.text(), expected)
             self.assertGreater(max(s.attempts() for s in streams), 1, "nobody was interrupted")
 
+    def test_decode_engines_beside_prefill_die_in_mid_transfer(self):
+        pools = [dict(role="prefill", hosts=["h0"], slots=16, kv_tokens=65536),
+                 dict(role="decode", hosts=["h0"], engines_per_host=2, slots=16, kv_tokens=65536, simulation=PACE)]
+        with Cluster(hosts=1, pools=pools) as c:
+            c.start()
+            c["h0"].wait_for("event=engine_ready", count=3)
+            c.wait_ready()
+            for index in range(4):  # more often than there are piece buffers
+                c["h0"].wait_for("event=engine_ready engine=decode/", count=2 + index)
+                requests = [body(prompt=f"round {index}, question {n}: " + "some words to move " * 300, tokens=30) for n in range(8)]
+                answers = {}
+                threads = [threading.Thread(target=lambda n=n, r=r: answers.update({n: c.post("/v1/completions", r)})) for n, r in enumerate(requests)]
+                for t in threads:
+                    t.start()
+                time.sleep(0.1 + 0.05 * index)
+                os.kill(self.engine(c["h0"], f"decode/p1/h0.{index % 2}"), signal.SIGKILL)
+                for t in threads:
+                    t.join(60)
+                for n, request in enumerate(requests):
+                    status, got = answers[n]
+                    self.assertEqual(status, 200, got)
+                    self.assertEqual(got["choices"][0]["text"], self.reference(c, request))
+            wait_until(lambda: all(w["idle"] for w in c.get("/debug/workers")[1]["workers"] if w.get("ready")), lambda: f"all idle: {c.get('/debug/workers')}")
+
     def test_the_only_decode_engine_comes_back(self):
         with pd() as c:
             c.start()

@@ -80,12 +80,13 @@ struct shared_state {
     std::uint64_t instance;
     lane_kind kind;
     bool outgoing;
+    bool lost = false;  ///< nothing new goes there; UCX may still hold buffers for it
     std::shared_ptr<std::atomic<std::size_t>> backlog = std::make_shared<std::atomic<std::size_t>>(
         0);
   };
   std::mutex mutex;
   std::uint64_t next_peer = 1;
-  std::unordered_map<std::uint64_t, entry> peers;  ///< by peer_id; gone once lost
+  std::unordered_map<std::uint64_t, entry> peers;  ///< by peer_id, until nothing is left of it
 
   std::atomic<std::uint64_t> sent_bytes{0};
   std::atomic<std::uint64_t> received_bytes{0};

@@ -135,7 +135,8 @@ void core::lose(peer& gone, const error& why, ending how, bool tell) {
   const auto id = gone.id;
   {
     std::lock_guard lock(shared_.mutex);
-    shared_.peers.erase(static_cast<std::uint64_t>(gone.id));
+    auto named = shared_.peers.find(static_cast<std::uint64_t>(gone.id));
+    if (named != shared_.peers.end()) named->second.lost = true;
   }
   drop_unsent(gone);
   const bool farewell = how == ending::orderly && gone.ready && gone.endpoint != nullptr &&
@@ -228,6 +229,10 @@ void core::abandon(peer& gone) {
     report(ended, UCS_ERR_CONNECTION_RESET, 0);
   }
   if (gone.known) by_connection_.erase(gone.connection);
+  {
+    std::lock_guard lock(shared_.mutex);
+    shared_.peers.erase(static_cast<std::uint64_t>(gone.id));
+  }
   if (auto node = peers_.extract(static_cast<std::uint64_t>(gone.id)))
     (gone.endpoint != nullptr ? forgotten_ : ended_).push_back(std::move(node.mapped()));
 }

@@ -102,7 +102,8 @@ class ucx_backend final : public backend {
     {
       std::lock_guard lock(shared_.mutex);
       for (auto& [known, entry] : shared_.peers)
-        if (entry.outgoing && entry.instance == address->instance && entry.kind == kind)
+        if (entry.outgoing && !entry.lost && entry.instance == address->instance &&
+            entry.kind == kind)
           return peer_id{known};
       id = peer_id{shared_.next_peer++};
       shared_.peers.try_emplace(static_cast<std::uint64_t>(id), address->instance, kind, true);
@@ -133,7 +134,7 @@ class ucx_backend final : public backend {
     {
       std::lock_guard lock(shared_.mutex);
       auto found = shared_.peers.find(static_cast<std::uint64_t>(to));
-      if (found == shared_.peers.end())
+      if (found == shared_.peers.end() || found->second.lost)
         return error{"peer_failed", "there is no KV connection to this peer any more"};
       backlog = found->second.backlog;
     }

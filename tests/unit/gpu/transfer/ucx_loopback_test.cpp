@@ -130,7 +130,9 @@ TEST_CASE("disconnecting ends what is under way and tells the other side") {
   auto refused = p.from.transport->send_control(p.peer, text_bytes("late"));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code == "peer_failed");
-  CHECK(p.to.transport->peers_at(p.from.transport->local_address()).empty());
+  // Known until UCX has closed it, too.
+  CHECK(p.to.seen.wait(
+      [&] { return p.to.transport->peers_at(p.from.transport->local_address()).empty(); }));
 
   // And a new connection works.
   auto again = p.from.transport->connect(p.to.transport->local_address(), proximity::other_host);

@@ -241,6 +241,8 @@ TEST_CASE(
   here.transport->disconnect(*peer, false);
   CHECK_FALSE(here.seen.wait([&] { return here.seen.outcomes.contains("sent"); },
                              std::chrono::milliseconds(100)));
+  // Who learns of the death only from its address still finds it.
+  CHECK(here.transport->peers_at(child.address()) == std::vector{*peer});
   child.kill();
   here.transport->disconnect(*peer, true);
   REQUIRE(here.seen.wait([&] { return here.seen.outcomes.contains("sent"); }));
