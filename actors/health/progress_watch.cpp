@@ -1,0 +1,74 @@
+#include "actors/health/progress_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace troupe::health {
+
+void progress_watch::measure(const engine_account& is) {
+  busy_ += is.busy - last_.busy;
+  steps_ += is.steps - last_.steps;
+  tokens_ += is.tokens - last_.tokens;
+  if (busy_ < limits_.measurement || steps_ == 0) return;
+  const auto expected = usual_.predict(steps_, tokens_);
+  const bool known = usual_.lessons() >= limits_.usual_after && expected.count() > 0;
+  last_ratio_ = known
+                    ? std::chrono::duration<double>(busy_) / std::chrono::duration<double>(expected)
+                    : 1;
+  slowest_ = std::max(slowest_, last_ratio_);
+  if (last_ratio_ > limits_.slow_ratio) {
+    ++slow_in_row_;
+  } else {
+    slow_in_row_ = 0;
+    usual_.learn(steps_, tokens_, busy_);
+  }
+  busy_ = {};
+  steps_ = tokens_ = 0;
+}
+
+/// A step ended after so long without a sign: what it took is credible from now on.
+void progress_watch::survived(std::chrono::nanoseconds still) {
+  const auto usual = usual_.predict(1, last_.at_hand);
+  if (usual_.lessons() >= limits_.usual_after && usual.count() > 0)
+    slowest_ = std::max(slowest_, std::chrono::duration<double>(still) /
+                                      std::chrono::duration<double>(usual));
+}
+
+std::chrono::milliseconds progress_watch::allowance(const engine_account& is) const {
+  if (ticks_inside_) return limits_.tick_gap_max;
+  if (usual_.lessons() < limits_.usual_after) return limits_.unmeasured_step_max;
+  const auto explained = std::chrono::duration_cast<std::chrono::milliseconds>(
+      usual_.predict(1, is.at_hand) * (slowest_ * limits_.slowness_allowed));
+  return std::max(limits_.silent_step_max, explained);
+}
+
+judgement progress_watch::judge(const engine_account& is, time_point now) {
+  const bool moved = !known_ || is.steps != last_.steps || is.ticks != last_.ticks ||
+                     is.tokens != last_.tokens;
+  if (known_) {
+    if (is.ticks != last_.ticks && is.steps == last_.steps) ticks_inside_ = true;
+    measure(is);
+    if (is.steps == last_.steps + 1 && last_.stepping) survived(now - moved_at_);
+  }
+  // A step that began since then has had no time to show anything.
+  if (moved || !is.stepping || !last_.stepping) moved_at_ = now;
+  last_ = is;
+  known_ = true;
+
+  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(now - moved_at_);
+  if (const auto allowed = allowance(is); is.stepping && still > allowed)
+    return {
+        verdict::hung,
+        fmt::format("in step {} with {} tokens for {} ms without progress; {} ms were allowed{}",
+                    is.steps + 1, is.at_hand, still.count(), allowed.count(),
+                    ticks_inside_ ? ", since it ticks inside its steps"
+                    : usual_.lessons() >= limits_.usual_after
+                        ? " by the slowest that was measured here"
+                        : ", since it has not been measured yet")};
+  if (slow_in_row_ >= limits_.slow_in_row)
+    return {verdict::slow, fmt::format("its steps take {:.1f} times what is usual", last_ratio_)};
+  return {};
+}
+
+}  // namespace troupe::health

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "actors/health/step_model.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace troupe::health {
+
+/// What a worker says of its engine, as far as it tells life from death. Counters only grow within
+/// a generation.
+struct engine_account {
+  std::uint64_t steps = 0;            ///< scheduler steps that ended
+  std::uint64_t ticks = 0;            ///< progress inside a forward pass
+  std::uint64_t tokens = 0;           ///< computed, prompts' and answers'
+  std::chrono::microseconds busy{0};  ///< spent in forward passes that ended
+  bool stepping = false;              ///< a step is under way
+  std::uint32_t at_hand = 0;          ///< tokens in that step's forward pass
+};
+
+struct watch_limits {
+  /// An engine that ticks inside its steps shows life more often than this, on any machine.
+  std::chrono::milliseconds tick_gap_max{5'000};
+  /// Of an engine that doesn't tick, and has not been measured yet: the longest step.
+  std::chrono::milliseconds unmeasured_step_max{60'000};
+  /// One that doesn't tick but has been measured may take so long in any case,
+  std::chrono::milliseconds silent_step_max{15'000};
+  /// and so many times what the slowest measurement makes of its tokens.
+  double slowness_allowed = 8;
+  /// Each measurement spans at least so much computing.
+  std::chrono::milliseconds measurement{2'000};
+  /// So many measurements make what is usual.
+  std::uint32_t usual_after = 16;
+  /// Slow is an engine whose steps take so many times what is usual, so often in a row.
+  double slow_ratio = 5;
+  std::uint32_t slow_in_row = 4;
+};
+
+enum class verdict : std::uint8_t {
+  healthy,
+  slow,  ///< works, far below its usual rate: nothing new for it, nothing taken from it
+  hung,  ///< in a step without any progress, longer than the work at hand explains
+};
+
+struct judgement {
+  verdict what = verdict::healthy;
+  std::string evidence;  ///< for people and the log; empty while healthy
+};
+
+/// Judges one incarnation of an engine by its progress. Pure: time is passed in.
+///
+/// An engine that makes progress is never hung, however slow: only a step in which neither ticks
+/// nor steps move counts, and it may take as long as its tokens took at the slowest that was ever
+/// measured here, times `slowness_allowed`. One that waits (for work, for KV that is on its
+/// way) is not in a step. Time without accounts proves nothing: that is the link's matter.
+class progress_watch {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  explicit progress_watch(watch_limits limits = {}) : limits_(limits) {}
+
+  /// An account, in the order in which they were given.
+  judgement judge(const engine_account& now_is, time_point now);
+
+ private:
+  void measure(const engine_account& is);
+  void survived(std::chrono::nanoseconds still);
+  std::chrono::milliseconds allowance(const engine_account& is) const;
+
+  watch_limits limits_;
+  engine_account last_;
+  time_point moved_at_{};  ///< of the last progress
+  bool known_ = false;
+  bool ticks_inside_ = false;  ///< ticks were seen to move while no step ended
+
+  // The measurement under way.
+  std::chrono::microseconds busy_{0};
+  std::uint64_t steps_ = 0;
+  std::uint64_t tokens_ = 0;
+
+  step_model usual_;    ///< what is slow is not learnt
+  double slowest_ = 1;  ///< the largest ratio of a measurement to what was usual
+  double last_ratio_ = 1;
+  std::uint32_t slow_in_row_ = 0;
+};
+
+}  // namespace troupe::health

@@ -1,0 +1,187 @@
+#include "actors/health/progress_watch.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <random>
+
+using namespace troupe::health;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto report = 1s;  // between accounts, as workers send them
+
+/// An engine and its watchdog. Steps cost 5 ms each and 1 ms a token.
+struct patient {
+  watch_limits limits;
+  progress_watch watch{limits};
+  engine_account is;
+  progress_watch::time_point now{1h};
+  std::chrono::microseconds per_step = 5ms, per_token = 1ms;
+
+  judgement wait(std::chrono::milliseconds time = report) {
+    now += time;
+    return watch.judge(is, now);
+  }
+  /// Computes for about a second, with steps of so many tokens; then reports.
+  judgement work(std::uint32_t tokens, bool ticks = false) {
+    const auto step = per_step + per_token * tokens;
+    auto spent = 0us;
+    while (spent < report) {
+      ++is.steps;
+      is.ticks += ticks ? 30 : 1;
+      is.tokens += tokens;
+      is.busy += step;
+      spent += step;
+    }
+    is.stepping = false;
+    now += std::chrono::duration_cast<std::chrono::milliseconds>(spent);
+    return watch.judge(is, now);
+  }
+  void learn() {
+    for (int i = 0; i < 40; ++i) {
+      REQUIRE(work(8).what == verdict::healthy);
+      REQUIRE(work(256).what == verdict::healthy);
+    }
+  }
+  /// In a step that never ends: how long until that is called a hang.
+  std::chrono::milliseconds until_hung(std::chrono::milliseconds at_most = 1h) {
+    auto waited = 0ms;
+    is.stepping = true;
+    while (waited < at_most && wait().what != verdict::hung) waited += report;
+    return waited;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an engine that waits is healthy for ever") {
+  patient p;
+  p.learn();
+  p.is.stepping = false;
+  for (int i = 0; i < 10'000; ++i) REQUIRE(p.wait().what == verdict::healthy);
+}
+
+TEST_CASE("an engine that ticks inside its steps is hung when it doesn't any more") {
+  patient p;
+  p.is.stepping = true;
+  p.is.at_hand = 512;
+  p.wait();
+  for (int i = 0; i < 600; ++i) {  // one step of ten minutes, ticking
+    ++p.is.ticks;
+    REQUIRE(p.wait().what == verdict::healthy);
+  }
+  const auto found = p.until_hung();
+  CHECK(found >= p.limits.tick_gap_max);
+  CHECK(found <= p.limits.tick_gap_max + 2 * report);
+  const auto evidence = p.wait().evidence;
+  CHECK_THAT(evidence, Catch::Contains("512 tokens") && Catch::Contains("without progress"));
+}
+
+TEST_CASE("an engine that doesn't tick has the time that its tokens explain") {
+  patient p;
+  p.per_token = 40ms;  // 512 tokens take 20 s
+  p.learn();
+  p.is.at_hand = 512;
+  const auto found = p.until_hung();
+  CHECK(found > 20s);
+  CHECK(found < 20s * p.limits.slowness_allowed + 10s);
+  patient small;
+  small.per_token = 40ms;
+  small.learn();
+  small.is.at_hand = 1;
+  CHECK(small.until_hung() <= small.limits.silent_step_max + 2 * report);
+}
+
+TEST_CASE("an engine that nobody has measured has a generous time") {
+  patient p;
+  p.is.at_hand = 512;
+  const auto found = p.until_hung();
+  CHECK(found >= p.limits.unmeasured_step_max);
+  CHECK(found <= p.limits.unmeasured_step_max + 2 * report);
+}
+
+TEST_CASE("a step that began since the last account is not held against the engine") {
+  patient p;
+  p.learn();
+  p.is.stepping = false;
+  for (int i = 0; i < 100; ++i) p.wait();
+  p.is.stepping = true;
+  CHECK(p.wait().what == verdict::healthy);
+}
+
+TEST_CASE("missing accounts are no proof") {
+  patient p;
+  p.learn();
+  p.is.stepping = false;
+  p.wait();
+  p.is.stepping = true;
+  CHECK(p.wait(10min).what == verdict::healthy);  // the first account of this step
+}
+
+TEST_CASE("slow is judged against what is usual for the same kind of work") {
+  patient p;
+  p.learn();
+  SECTION("decode after prefill is no slowness") {
+    for (int i = 0; i < 100; ++i) REQUIRE(p.work(1).what == verdict::healthy);
+    for (int i = 0; i < 100; ++i) REQUIRE(p.work(512).what == verdict::healthy);
+  }
+  SECTION("ten times slower is slow, and no hang; it is healthy again when that is over") {
+    p.per_step *= 10;
+    p.per_token *= 10;
+    int slow = 0;
+    for (int i = 0; i < 30; ++i) {
+      const auto j = p.work(i % 2 == 0 ? 8 : 256);
+      REQUIRE(j.what != verdict::hung);
+      slow += j.what == verdict::slow;
+    }
+    CHECK(slow > 10);
+    p.per_step /= 10;
+    p.per_token /= 10;
+    for (int i = 0; i < 10; ++i) p.work(8);
+    CHECK(p.work(8).what == verdict::healthy);
+  }
+  SECTION("idle time between steps is no slowness") {
+    for (int i = 0; i < 200; ++i) {
+      ++p.is.steps;
+      p.is.tokens += 8;
+      p.is.busy += 13ms;
+      p.is.stepping = false;
+      REQUIRE(p.wait().what == verdict::healthy);
+    }
+  }
+}
+
+TEST_CASE("whoever makes progress is never hung, however slow and however loaded", "[random]") {
+  const auto seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937 random{seed};
+  for (int engine = 0; engine < 50; ++engine) {
+    patient p;
+    const bool ticks = random() % 2 == 0;
+    double slowness = 1;
+    for (int step = 0; step < 300; ++step) {
+      // Bit by bit: what nobody ever saw can't be told from a hang.
+      slowness = std::clamp(slowness * (random() % 2 == 0 ? 1.15 : 0.9), 1.0, 50.0);
+      const auto tokens = 1 + static_cast<std::uint32_t>(random() % 512);
+      const auto takes = std::chrono::duration_cast<std::chrono::microseconds>(
+          (5ms + 3ms * tokens) * slowness);
+      p.is.stepping = true;
+      p.is.at_hand = tokens;
+      for (auto left = takes; left > 0us; left -= report) {
+        if (ticks) ++p.is.ticks;
+        const auto j = p.wait();
+        INFO("engine " << engine << " step " << step << " tokens " << tokens << " takes "
+                       << takes.count() << " us: " << j.evidence);
+        REQUIRE(j.what != verdict::hung);
+      }
+      ++p.is.steps;
+      ++p.is.ticks;
+      p.is.tokens += tokens;
+      p.is.busy += takes;
+      p.is.stepping = random() % 3 != 0;
+      p.wait();
+    }
+  }
+}
