@@ -65,6 +65,9 @@ struct WorkerReport {
   decodeTokensPerSecond @14 :Float32;
   bytesPerToken @15 :Float32;  # measured, of prompts
   idle @16 :Bool;              # no job, no transfer, every KV cell free or cached
+  stepping @17 :Bool;          # a scheduler step is under way
+  atHand @18 :UInt32;          # tokens in that step's forward pass
+  busyUs @19 :UInt64;          # spent in forward passes that ended
 }
 
 struct PrefixEvents {

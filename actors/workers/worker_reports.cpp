@@ -43,6 +43,9 @@ void worker_state::report() {
   d->setKvTotalTokens(g.kv_total);
   d->setSteps(g.steps);
   d->setTicks(g.ticks);
+  d->setStepping(g.stepping);
+  d->setAtHand(g.at_hand);
+  d->setBusyUs(g.busy_us);
   d->setSampledTokens(g.sampled);
   d->setPrefilledTokens(g.prefilled);
   if (options.hand_over) {

@@ -134,7 +134,10 @@ struct step_report {
 /// Counters for liveness and load; each is read at any time from any thread.
 struct engine_gauges {
   std::uint64_t steps = 0;
-  std::uint64_t ticks = 0;  ///< progress inside a forward pass
+  std::uint64_t ticks = 0;    ///< progress inside a forward pass
+  bool stepping = false;      ///< a step is under way
+  std::uint32_t at_hand = 0;  ///< tokens in the last forward pass, or in the one under way
+  std::uint64_t busy_us = 0;  ///< spent in forward passes that ended
   std::uint64_t prefilled = 0;
   std::uint64_t sampled = 0;
   std::uint32_t running = 0;  ///< jobs that hold a slot

@@ -38,6 +38,7 @@ batching_engine::batching_engine(std::unique_ptr<model_runner> runner,
 step_report batching_engine::step(event_sink& sink) {
   sink_ = &sink;
   report_ = {};
+  counters_.stepping = true;
   for (auto& command : queue_.take_all()) {
     report_.worked = true;
     std::visit([this](auto& c) { apply(c); }, command);
@@ -56,6 +57,7 @@ step_report batching_engine::step(event_sink& sink) {
     report_.worked = true;
   report_prefixes();
   publish();
+  counters_.stepping = false;
   sink_ = nullptr;
   return report_;
 }

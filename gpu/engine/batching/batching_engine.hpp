@@ -176,8 +176,9 @@ class batching_engine final : public engine {
   bool lacks_buffers_ = false;  ///< a piece waits for a buffer: ask again soon
 
   struct {
-    std::atomic<std::uint64_t> steps{0}, prefilled{0}, sampled{0}, queued_tokens{0};
-    std::atomic<std::uint32_t> running{0}, queued{0}, referenced{0}, cached{0};
+    std::atomic<bool> stepping{false};
+    std::atomic<std::uint64_t> steps{0}, busy_us{0}, prefilled{0}, sampled{0}, queued_tokens{0};
+    std::atomic<std::uint32_t> at_hand{0}, running{0}, queued{0}, referenced{0}, cached{0};
   } counters_;
 };
 

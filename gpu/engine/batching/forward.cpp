@@ -67,11 +67,13 @@ void batching_engine::run(pass& p) {
   std::unordered_map<job_id, std::uint32_t> tokens;
   for (const auto& part : p.parts) tokens[part.who.owner->id] += part.tokens;
   ++passes_;
+  counters_.at_hand = static_cast<std::uint32_t>(p.tokens.size());
   const auto start = options_.now();
   queue_.pass_begins(std::move(tokens));
   const auto status = runner_->forward(p.tokens);
   queue_.pass_ended();
   report_.forward = since(start);
+  counters_.busy_us += static_cast<std::uint64_t>(report_.forward.count());
   report_.batch = static_cast<std::uint32_t>(p.tokens.size());
   switch (status) {
   case forward_status::done:

@@ -73,6 +73,9 @@ engine_gauges batching_engine::gauges() const {
   engine_gauges g;
   g.steps = counters_.steps;
   g.ticks = runner_->ticks();
+  g.stepping = counters_.stepping;
+  g.at_hand = counters_.at_hand;
+  g.busy_us = counters_.busy_us;
   g.prefilled = counters_.prefilled;
   g.sampled = counters_.sampled;
   g.running = counters_.running;

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "actors/health/progress_watch.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace troupe::health {
+
+struct watchdog_options {
+  std::string host;
+  watch_limits limits;
+};
+
+/// To the watchdog, from an engine's launcher: what the engine said of itself.
+struct engine_progress {
+  std::string engine;
+  std::uint64_t generation = 0;
+  engine_account account;
+};
+
+/// Back to the launcher, whenever the verdict changes.
+struct engine_judged {
+  std::string engine;
+  std::uint64_t generation = 0;
+  judgement is;
+};
+
+/// Judges the engines of one node by their progress and tells their launchers, who act on it. Each
+/// change of a verdict is an event in the log, with its evidence.
+///
+/// It keeps one judge per engine, of its newest incarnation only; restarted, it begins anew and
+/// must see an engine stand still once more before it says so.
+caf::actor spawn_watchdog(caf::actor_system& system, watchdog_options options);
+
+const char* to_string(verdict v);
+
+}  // namespace troupe::health
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_progress)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_judged)
