@@ -120,6 +120,7 @@ struct health {
   milliseconds lease_renewal{1'000};
   milliseconds report_interval{1'000};
   milliseconds load_timeout{300'000};     ///< without any progress of loading
+  milliseconds hang_timeout{5'000};       ///< of an engine's step without any sign of life
   milliseconds transfer_timeout{10'000};  ///< of one phase of a KV transfer without progress
   std::uint32_t restart_intensity = 5;
   milliseconds restart_period{60'000};

@@ -205,6 +205,8 @@ constexpr field<health> health_fields[] = {
      "Between two reports of a worker."},
     {"load_timeout", duration(100, 24 * hour_ms), [](health& x) -> slot { return &x.load_timeout; },
      "An engine that loads without progress is killed after it."},
+    {"hang_timeout", duration(100, hour_ms), [](health& x) -> slot { return &x.hang_timeout; },
+     "An engine that shows no sign of life inside a step for so long is killed and restarted."},
     {"transfer_timeout", duration(10, hour_ms),
      [](health& x) -> slot { return &x.transfer_timeout; },
      "A phase of a KV transfer without progress is given up after it."},

@@ -47,7 +47,8 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
   const bool moved = !known_ || is.steps != last_.steps || is.ticks != last_.ticks ||
                      is.tokens != last_.tokens;
   if (known_) {
-    if (is.ticks != last_.ticks && is.steps == last_.steps) ticks_inside_ = true;
+    // At the most one per pass from an engine that doesn't, and one may be of a step under way.
+    if (is.ticks - last_.ticks > is.steps - last_.steps + 1) ticks_inside_ = true;
     measure(is);
     if (is.steps == last_.steps + 1 && last_.stepping) survived(now - moved_at_);
   }

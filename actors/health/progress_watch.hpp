@@ -72,7 +72,7 @@ class progress_watch {
   engine_account last_;
   time_point moved_at_{};  ///< of the last progress
   bool known_ = false;
-  bool ticks_inside_ = false;  ///< ticks were seen to move while no step ended
+  bool ticks_inside_ = false;  ///< there were more ticks than steps
 
   // The measurement under way.
   std::chrono::microseconds busy_{0};

@@ -1,5 +1,6 @@
 #include "actors/launcher/launcher_actor.hpp"
 
+#include "actors/health/watchdog_actor.hpp"
 #include "actors/launcher/loading_progress.hpp"
 #include "actors/link/guarded.hpp"
 #include "messages/base/exit_codes.hpp"
@@ -220,7 +221,25 @@ struct launcher_state {
 
   /// A draining engine that holds nothing any more need not wait for the end of the drain.
   void report(msg::WorkerReport::Reader r) {
+    if (r.getGeneration() == generation && options.watchdog)
+      if (auto watchdog = options.watchdog())
+        self->send(watchdog,
+                   health::engine_progress{
+                       options.engine.name,
+                       generation,
+                       {r.getSteps(), r.getTicks(), r.getPrefilledTokens() + r.getSampledTokens(),
+                        std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand()}});
     if (draining && r.getGeneration() == generation && r.getIdle()) terminate();
+  }
+
+  /// The generation fences: whatever the hung process still says belongs to nobody.
+  void judged(const health::engine_judged& x) {
+    if (x.generation != generation || !child || x.is.what != health::verdict::hung) return;
+    last_failure = "it hung " + x.is.evidence;
+    spdlog::error("event=engine_hung engine={} generation={} evidence=\"{}\"", options.engine.name,
+                  generation, x.is.evidence);
+    announce_last(msg::EntryState::UNKNOWN);
+    child->signal(SIGKILL);
   }
 
   void terminate() {
@@ -293,6 +312,7 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       [self](unlinked_atom, std::uint64_t generation, std::uint64_t outage) {
         self->state.check_link(generation, outage);
       },
+      [self](const health::engine_judged& x) { self->state.judged(x); },
       [self](const stop_engine& x) { self->state.stop(x); },
       [self](drained_atom) { self->state.terminate(); },
       [self](kill_atom) { self->state.kill(); },

@@ -41,6 +41,9 @@ struct launcher_options {
   /// The other engines of this host, by name: they are told when this one's process is gone, since
   /// over shared memory nothing else tells them.
   std::vector<std::string> neighbours;
+  /// The watchdog's current incarnation, which gets the engine's reports and says when it hangs.
+  /// Null, or none: nobody judges.
+  std::function<caf::actor()> watchdog;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
   child_starter start = &child_process::start;

@@ -1,5 +1,7 @@
 #include "apps/node/node_tree.hpp"
 
+#include "actors/health/watchdog_actor.hpp"
+
 #include "apps/node/console.hpp"
 #include "config/problem.hpp"
 
@@ -113,6 +115,18 @@ void node_tree::add_connectors(std::vector<supervision::child_spec>& children) {
   }
 }
 
+void node_tree::add_watchdog(std::vector<supervision::child_spec>& children) {
+  health::watchdog_options o;
+  o.host = setup_.host;
+  o.limits.tick_gap_max = setup_.cluster.health.hang_timeout;
+  children.push_back({"watchdog/" + setup_.host, [this, o](std::uint64_t) -> expected<caf::actor> {
+                        auto started = health::spawn_watchdog(system_, o);
+                        std::lock_guard lock{handles_mutex_};
+                        watchdog_ = started;
+                        return started;
+                      }});
+}
+
 void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
   for (const auto& engine : config::engines_on(setup_.cluster, setup_.host)) {
     const auto* pool = setup_.cluster.find_pool(engine.pool);
@@ -129,13 +143,17 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
     o.load_timeout = setup_.cluster.health.load_timeout;
     for (const auto& other : config::engines_on(setup_.cluster, setup_.host))
       if (other.name != engine.name) o.neighbours.push_back(other.name);
+    o.watchdog = [this] {
+      std::lock_guard lock{handles_mutex_};
+      return watchdog_;
+    };
     o.office = office_;
     o.directory = directory_;
     children.push_back({launcher::launcher_name(engine),
                         [this, o](std::uint64_t) mutable -> expected<caf::actor> {
                           o.seed = next_generation();
                           auto started = launcher::spawn_launcher(system_, o);
-                          std::lock_guard lock{launchers_mutex_};
+                          std::lock_guard lock{handles_mutex_};
                           launchers_[o.engine.name] = started;
                           return started;
                         },
@@ -180,6 +198,7 @@ expected<void> node_tree::start() {
   add_announcer(o.children);
   add_connectors(o.children);
   data_->add_children(o.children);
+  add_watchdog(o.children);
   add_launchers(o.children);
   data_->add_gateway(o.children);
   root_ = supervision::spawn_supervisor(system_, std::move(o));
@@ -209,7 +228,7 @@ void node_tree::stop_engines(std::chrono::milliseconds drain, const std::functio
   stopping_ = true;
   std::map<std::string, caf::actor> left;
   {
-    std::lock_guard lock{launchers_mutex_};
+    std::lock_guard lock{handles_mutex_};
     left = launchers_;
   }
   caf::scoped_actor me{system_};

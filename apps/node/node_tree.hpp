@@ -63,6 +63,7 @@ class node_tree {
   std::uint64_t next_generation() { return (setup_.started_s << 20U) + ++generations_; }
   expected<void> start_links();
   void add_connectors(std::vector<supervision::child_spec>& children);
+  void add_watchdog(std::vector<supervision::child_spec>& children);
   void add_launchers(std::vector<supervision::child_spec>& children);
   void add_announcer(std::vector<supervision::child_spec>& children);
   void watch_ground();
@@ -83,7 +84,8 @@ class node_tree {
   std::uint16_t engine_port_ = 0;
   caf::actor root_;
 
-  std::mutex launchers_mutex_;
+  std::mutex handles_mutex_;
+  caf::actor watchdog_;                          ///< the current incarnation
   std::map<std::string, caf::actor> launchers_;  ///< the current incarnations, by engine
 };
 

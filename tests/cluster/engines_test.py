@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -62,6 +63,29 @@ class Engines(unittest.TestCase):
             os.kill(first, signal.SIGSTOP)
             c["h0"].wait_for("event=engine_ready engine=both/p0/h0.0", count=2, seconds=60)
             self.assertFalse(alive(first))
+
+
+    def test_hanging_engine_is_replaced_and_its_stream_goes_on(self):
+        pace = dict(decode_step_us=10000)
+        pools = [dict(name="bad", role="both", hosts=["h0"], simulation=dict(pace, fault="hang", fault_probability_per_step=0.02)), dict(name="good", role="both", hosts=["h0"], simulation=pace)]
+        with Cluster(hosts=1, pools=pools) as c:
+            c.start()
+            wait_until(lambda: c.ready() and sum(w["ready"] for w in c.get("/debug/workers")[1]["workers"]) == 2, "two ready workers")
+            request = {"model": "m", "prompt": "once upon a time " * 20, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+            texts = []
+            began = time.monotonic()
+            asking = [threading.Thread(target=lambda: texts.append("".join(e["choices"][0]["text"] for e in c.stream("/v1/completions", request) if e != "[DONE]" and e["choices"]))) for _ in range(4)]
+            for thread in asking:
+                thread.start()
+            line = c["h0"].wait_for("event=engine_hung engine=both/bad/h0.0 .*").group(0)
+            self.assertIn("without progress", line)
+            for thread in asking:
+                thread.join(60)
+            self.assertEqual(len(texts), 4)
+            self.assertEqual(set(texts), {texts[0]})
+            self.assertLess(time.monotonic() - began, 30)
+            c["h0"].wait_for("event=engine_ready engine=both/bad/h0.0", count=2)
+            self.assertNotIn("event=engine_hung engine=both/good", c["h0"].log)
 
 
 class BadModels(unittest.TestCase):

@@ -40,7 +40,7 @@ struct scene : test::deterministic_system {
 
 TEST_CASE_METHOD(scene, "an engine that stops ticking is told of once, with the evidence") {
   for (int i = 0; i < 10; ++i) {
-    ++is.ticks;
+    is.ticks += 30;
     CHECK(report().empty());
   }
   const auto told = reports(20);
@@ -52,9 +52,9 @@ TEST_CASE_METHOD(scene, "an engine that stops ticking is told of once, with the 
 }
 
 TEST_CASE_METHOD(scene, "what a hung engine says late is progress again") {
-  for (int i = 0; i < 3; ++i) ++is.ticks, report();
+  for (int i = 0; i < 3; ++i) is.ticks += 30, report();
   CHECK(reports(10).size() == 1);
-  ++is.ticks;
+  is.ticks += 30;
   const auto told = report();
   REQUIRE(told.size() == 1);
   CHECK(told[0].is.what == verdict::healthy);
@@ -62,16 +62,16 @@ TEST_CASE_METHOD(scene, "what a hung engine says late is progress again") {
 
 TEST_CASE_METHOD(scene,
                  "the next incarnation begins healthy, and the last one's late words don't count") {
-  for (int i = 0; i < 3; ++i) ++is.ticks, report();
+  for (int i = 0; i < 3; ++i) is.ticks += 30, report();
   CHECK(reports(10).size() == 1);
   CHECK(report(2).empty());
-  ++is.ticks;
+  is.ticks += 30;
   CHECK(report(1).empty());
   CHECK(report(2).empty());
 }
 
 TEST_CASE_METHOD(scene, "engines are judged apart") {
-  for (int i = 0; i < 3; ++i) ++is.ticks, report(1, "a"), report(1, "b");
+  for (int i = 0; i < 3; ++i) is.ticks += 30, report(1, "a"), report(1, "b");
   auto still = is;
   std::vector<engine_judged> told;
   for (int i = 0; i < 10; ++i) {

@@ -1,3 +1,4 @@
+#include "actors/health/watchdog_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "messages/base/exit_codes.hpp"
 #include "tests/support/deterministic_system.hpp"
@@ -40,6 +41,7 @@ struct scene : records, test::deterministic_system {
   caf::actor directory = capture();
   caf::actor worker = capture();
   caf::actor neighbour = capture();
+  caf::actor watchdog = capture();
   caf::actor asker = capture();
   caf::actor launcher;
 
@@ -58,6 +60,7 @@ struct scene : records, test::deterministic_system {
     o.load_timeout = 10s;
     o.unlinked_max = 5s;
     o.neighbours = {"prefill/p/h0.0"};
+    o.watchdog = [this] { return watchdog; };
     o.office = office;
     o.directory = directory;
     o.start = [this](child_process::options x) -> expected<std::unique_ptr<process>> {
@@ -150,6 +153,50 @@ TEST_CASE("the other engines of the host are told when a process that had KV to 
   CHECK(peer.getTransferAddress() == "where"_kj.asBytes());
   s.advance(1s);
   CHECK(s.take_envelopes<msg::EngineCommand>(s.neighbour).empty());
+}
+
+TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and restarted") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  msg::draft<msg::WorkerReport> d;
+  d->setGeneration(101);
+  d->setSteps(7);
+  d->setTicks(70);
+  d->setPrefilledTokens(500);
+  d->setSampledTokens(20);
+  d->setBusyUs(9'000);
+  d->setStepping(true);
+  d->setAtHand(12);
+  s.office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", 101},
+                 std::move(d).freeze().value());
+  s.run();
+  const auto told = s.take<health::engine_progress>(s.watchdog);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].engine == "decode/p/h0.0");
+  CHECK(told[0].generation == 101);
+  CHECK(told[0].account.steps == 7);
+  CHECK(told[0].account.ticks == 70);
+  CHECK(told[0].account.tokens == 520);
+  CHECK(told[0].account.busy == 9ms);
+  CHECK(told[0].account.stepping);
+  CHECK(told[0].account.at_hand == 12);
+  auto judge = [&](std::uint64_t generation, health::verdict what) {
+    caf::anon_send(s.launcher,
+                   health::engine_judged{"decode/p/h0.0", generation, {what, "for 6000 ms"}});
+    s.run();
+  };
+  judge(100, health::verdict::hung);  // of an earlier life
+  judge(101, health::verdict::slow);
+  judge(101, health::verdict::healthy);
+  CHECK(s.signals.empty());
+  s.announced();
+  judge(101, health::verdict::hung);
+  CHECK(s.signals == std::vector{SIGKILL});
+  CHECK(s.last_announced().state == state::UNKNOWN);  // requests go elsewhere at once
+  s.child_ends(9, true);
+  CHECK_THAT(s.last_announced().detail, Catch::Contains("hung for 6000 ms"));
+  s.advance(1s);
+  CHECK(s.starts.size() == 2);
 }
 
 TEST_CASE("the engine's own word becomes its entry") {

@@ -69,7 +69,7 @@ TEST_CASE("an engine that ticks inside its steps is hung when it doesn't any mor
   p.is.at_hand = 512;
   p.wait();
   for (int i = 0; i < 600; ++i) {  // one step of ten minutes, ticking
-    ++p.is.ticks;
+    p.is.ticks += 40;
     REQUIRE(p.wait().what == verdict::healthy);
   }
   const auto found = p.until_hung();
@@ -77,6 +77,13 @@ TEST_CASE("an engine that ticks inside its steps is hung when it doesn't any mor
   CHECK(found <= p.limits.tick_gap_max + 2 * report);
   const auto evidence = p.wait().evidence;
   CHECK_THAT(evidence, Catch::Contains("512 tokens") && Catch::Contains("without progress"));
+}
+
+TEST_CASE("an engine with short steps is seen to tick, too") {
+  patient p;
+  p.work(1, true);
+  p.work(1, true);
+  CHECK(p.until_hung() <= p.limits.tick_gap_max + 2 * report);
 }
 
 TEST_CASE("an engine that doesn't tick has the time that its tokens explain") {
@@ -170,7 +177,7 @@ TEST_CASE("whoever makes progress is never hung, however slow and however loaded
       p.is.stepping = true;
       p.is.at_hand = tokens;
       for (auto left = takes; left > 0us; left -= report) {
-        if (ticks) ++p.is.ticks;
+        if (ticks) p.is.ticks += 40;
         const auto j = p.wait();
         INFO("engine " << engine << " step " << step << " tokens " << tokens << " takes "
                        << takes.count() << " us: " << j.evidence);
