@@ -8,6 +8,8 @@ namespace troupe::workers {
 
 namespace {
 
+constexpr int client_closed_request = 499;
+
 capnp::ReaderOptions content_limits(std::size_t words) {
   capnp::ReaderOptions o;
   o.traversalLimitInWords = 4 * words + 1'024;
@@ -18,6 +20,11 @@ capnp::ReaderOptions content_limits(std::size_t words) {
 refusal engine_refusal(error why) {
   const bool full = why.code == "queue_full";
   return {std::move(why), full ? 503 : 400, full};
+}
+
+refusal refusal_of(error why) {
+  const int status = why.code == "cancelled" ? client_closed_request : 400;
+  return {std::move(why), status, false};
 }
 
 /// Errors are refusals: the second of the pair.
@@ -80,14 +87,14 @@ prepared prepare(preparation p) {
     auto prompt = p.kind == job_kind::receive
                       ? expected<text::rendered_prompt>{text::rendered_prompt{
                             std::move(p.offer->tokens), std::move(p.offer->plan), {}}}
-                      : p.text->render(request);
+                      : p.text->render(request, *p.unwanted);
     if (!prompt)
-      result.refused = refusal{std::move(prompt).error(), 400, false};
+      result.refused = refusal_of(std::move(prompt).error());
     else if (prompt->tokens.empty())
       result.refused = refusal{
           {"empty_prompt", "a prompt needs at least one token", "prompt"}, 400, false};
     else if (*p.unwanted)
-      result.refused = refusal{{"cancelled", "the job was cancelled"}, 499, false};
+      result.refused = refusal_of({"cancelled", "the job was cancelled"});
     else
       result.refused = submit(p, request, *std::move(prompt), result);
   } catch (const kj::Exception& e) {

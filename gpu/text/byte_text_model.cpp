@@ -19,7 +19,9 @@ class byte_text_model final : public text_model {
  public:
   explicit byte_text_model(engine::position context_tokens) : context_tokens_(context_tokens) {}
 
-  expected<rendered_prompt> render(msg::Completion::Reader request) const override;
+  using text_model::render;
+  expected<rendered_prompt> render(msg::Completion::Reader request,
+                                   const std::atomic<bool>& unwanted) const override;
   expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
                                            bool parse_special) const override;
 
@@ -104,7 +106,9 @@ expected<void> byte_text_model::render_messages(msg::Completion::Reader request,
   return ok;
 }
 
-expected<rendered_prompt> byte_text_model::render(msg::Completion::Reader request) const {
+expected<rendered_prompt> byte_text_model::render(msg::Completion::Reader request,
+                                                  const std::atomic<bool>& unwanted) const {
+  if (unwanted) return error{"cancelled", "nobody waits for the prompt any more"};
   if (!request.getResponseFormat().isText())
     return error{"unsupported_parameter", "the byte model of a simulated engine has no grammars",
                  "response_format"};

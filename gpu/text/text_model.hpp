@@ -4,6 +4,7 @@
 #include "messages/base/expected.hpp"
 #include "messages/completion.capnp.h"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -66,8 +67,14 @@ class text_model {
   virtual ~text_model() = default;
 
   /// Renders and tokenises. Errors carry `code`, `message` and `parameter` for the client
-  /// (`context_length_exceeded`, `invalid_schema`, `template_failed`, ...).
-  virtual expected<rendered_prompt> render(msg::Completion::Reader request) const = 0;
+  /// (`context_length_exceeded`, `invalid_schema`, `template_failed`, ...). `unwanted` may be set by
+  /// another thread: what is left to do is not begun then, and the error is `cancelled`.
+  virtual expected<rendered_prompt> render(msg::Completion::Reader request,
+                                           const std::atomic<bool>& unwanted) const = 0;
+  /// One that is wanted to its end.
+  expected<rendered_prompt> render(msg::Completion::Reader request) const {
+    return render(request, std::atomic<bool>{false});
+  }
   virtual expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
                                                    bool parse_special) const = 0;
   /// Bytes of one token as it stands in running text.

@@ -11,6 +11,7 @@
 #include <llama.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -25,7 +26,9 @@ class gguf_text_model final : public text_model {
                   engine::position context_tokens)
       : words_(std::move(words)), chat_(std::move(chat)), context_tokens_(context_tokens) {}
 
-  expected<rendered_prompt> render(msg::Completion::Reader request) const override;
+  using text_model::render;
+  expected<rendered_prompt> render(msg::Completion::Reader request,
+                                   const std::atomic<bool>& unwanted) const override;
 
   expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
                                            bool parse_special) const override {
@@ -56,70 +59,83 @@ class gguf_text_model final : public text_model {
   }
 
  private:
-  expected<void> render_chat(msg::Completion::Reader request, rendered_prompt& out) const;
-  expected<void> render_text(msg::Completion::Reader request, rendered_prompt& out) const;
-  expected<void> take_tokens(msg::Completion::Reader request, rendered_prompt& out) const;
-  expected<void> add_schema(msg::Completion::Reader request, rendered_prompt& out) const;
+  /// A request on its way, and whether anybody still waits for it.
+  struct rendering {
+    msg::Completion::Reader request;
+    const std::atomic<bool>& unwanted;
+    rendered_prompt out;
+  };
+
+  expected<void> render_chat(rendering& r) const;
+  expected<void> render_text(rendering& r) const;
+  expected<void> take_tokens(rendering& r) const;
+  expected<void> tokenize_prompt(rendering& r, std::string_view text) const;
+  expected<void> add_schema(rendering& r) const;
   void make_bos_unique(std::vector<token_id>& tokens) const;
-  expected<void> check(msg::Completion::Reader request, const rendered_prompt& prompt) const;
+  expected<void> check_biases(msg::Completion::Reader request) const;
+  expected<void> check_length(const rendering& r, std::size_t tokens) const;
 
   std::shared_ptr<const gguf::vocabulary> words_;
   std::unique_ptr<gguf::chat> chat_;
   engine::position context_tokens_;
 };
 
-expected<rendered_prompt> gguf_text_model::render(msg::Completion::Reader request) const {
-  rendered_prompt out;
+/// Each step can take a client's megabytes: it is not begun for one that has left.
+expected<void> still_wanted(const std::atomic<bool>& unwanted) {
+  if (unwanted) return error{"cancelled", "nobody waits for the prompt any more"};
+  return ok;
+}
+
+expected<rendered_prompt> gguf_text_model::render(msg::Completion::Reader request,
+                                                  const std::atomic<bool>& unwanted) const {
+  rendering r{request, unwanted, {}};
+  if (auto good = check_biases(request); !good) return good.error();
   expected<void> done;
   switch (request.getPrompt().which()) {
   case msg::Completion::Prompt::NONE:
     return error{"internal_error", "a completion without a prompt cannot be rendered"};
   case msg::Completion::Prompt::MESSAGES:
-    done = render_chat(request, out);
+    done = render_chat(r);
     break;
   case msg::Completion::Prompt::TEXT:
-    done = render_text(request, out);
+    done = render_text(r);
     break;
   case msg::Completion::Prompt::TOKENS:
-    done = take_tokens(request, out);
+    done = take_tokens(r);
     break;
   }
   if (!done) return done.error();
-  if (auto fits = check(request, out); !fits) return fits.error();
-  return out;
+  return std::move(r.out);
 }
 
-expected<void> gguf_text_model::render_chat(msg::Completion::Reader request,
-                                            rendered_prompt& out) const {
-  auto chat = chat_->render(request);
+expected<void> gguf_text_model::render_chat(rendering& r) const {
+  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  auto chat = chat_->render(r.request);
   if (!chat) return chat.error();
-  auto tokens = words_->tokenize(chat->prompt, true, true);
-  if (!tokens) return tokens.error();
-  out.tokens = std::move(*tokens);
-  make_bos_unique(out.tokens);
+  if (auto done = tokenize_prompt(r, chat->prompt); !done) return done;
+  auto& out = r.out;
   out.plan = std::move(chat->plan);
   if (!chat->parses) return ok;
   auto spec = gguf::parser_spec_from_json(out.plan.parser_json);
   spec.id_seed = XXH3_64bits_withSeed(out.tokens.data(), out.tokens.size() * sizeof(token_id),
-                                      request.getSampling().getSeed());
+                                      r.request.getSampling().getSeed());
   out.plan.parser_json = gguf::to_json(spec);
   return ok;
 }
 
-expected<void> gguf_text_model::render_text(msg::Completion::Reader request,
-                                            rendered_prompt& out) const {
-  const auto text = view(request.getPrompt().getText());
-  auto tokens = words_->tokenize(text, true, true);
-  if (!tokens) return tokens.error();
-  out.tokens = std::move(*tokens);
-  make_bos_unique(out.tokens);
-  out.echo_text = text;
-  return add_schema(request, out);
+expected<void> gguf_text_model::render_text(rendering& r) const {
+  const auto text = view(r.request.getPrompt().getText());
+  if (auto done = tokenize_prompt(r, text); !done) return done;
+  r.out.echo_text = text;
+  return add_schema(r);
 }
 
-expected<void> gguf_text_model::take_tokens(msg::Completion::Reader request,
-                                            rendered_prompt& out) const {
-  const auto tokens = request.getPrompt().getTokens();
+expected<void> gguf_text_model::take_tokens(rendering& r) const {
+  const auto tokens = r.request.getPrompt().getTokens();
+  auto& out = r.out;
+  if (tokens.size() == 0 && words_->bos()) out.tokens.push_back(*words_->bos());
+  if (auto fits = check_length(r, std::max<std::size_t>(tokens.size(), out.tokens.size())); !fits)
+    return fits;
   out.tokens.reserve(tokens.size());
   for (const auto t : tokens) {
     if (!words_->contains(t))
@@ -129,42 +145,56 @@ expected<void> gguf_text_model::take_tokens(msg::Completion::Reader request,
     out.tokens.push_back(t);
     out.echo_text += words_->piece(t);
   }
-  if (out.tokens.empty() && words_->bos()) out.tokens.push_back(*words_->bos());
-  return add_schema(request, out);
+  return add_schema(r);
 }
 
-expected<void> gguf_text_model::add_schema(msg::Completion::Reader request,
-                                           rendered_prompt& out) const {
-  const auto format = request.getResponseFormat();
+/// Its length is looked at before anything else is done with the tokens.
+expected<void> gguf_text_model::tokenize_prompt(rendering& r, std::string_view text) const {
+  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  auto tokens = words_->tokenize(text, true, true);
+  if (!tokens) return tokens.error();
+  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  r.out.tokens = std::move(*tokens);
+  make_bos_unique(r.out.tokens);
+  return check_length(r, r.out.tokens.size());
+}
+
+expected<void> gguf_text_model::add_schema(rendering& r) const {
+  const auto format = r.request.getResponseFormat();
   if (format.isText()) return ok;
+  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
   auto grammar = gguf::grammar_of_schema(
       format.isJsonObject() ? R"({"type": "object"})" : std::string(view(format.getJsonSchema())));
   if (!grammar) return grammar.error();
-  out.plan.grammar = std::move(*grammar);
-  if (auto limits = gguf::make_constraint(words_, out.plan); !limits) return limits.error();
+  r.out.plan.grammar = std::move(*grammar);
+  if (auto limits = gguf::make_constraint(words_, r.out.plan); !limits) return limits.error();
   return ok;
 }
 
-/// The template or the client may have written it, too.
+/// The template or the client may have written it, too; a client also a million times.
 void gguf_text_model::make_bos_unique(std::vector<token_id>& tokens) const {
   if (!words_->bos()) return;
-  while (tokens.size() > 1 && tokens[0] == *words_->bos() && tokens[1] == *words_->bos())
-    tokens.erase(tokens.begin());
+  const auto other = std::find_if(tokens.begin(), tokens.end(),
+                                  [bos = *words_->bos()](token_id t) { return t != bos; });
+  if (other - tokens.begin() > 1) tokens.erase(tokens.begin(), other - 1);
 }
 
-expected<void> gguf_text_model::check(msg::Completion::Reader request,
-                                      const rendered_prompt& prompt) const {
-  const auto* parameter = request.getIsChat() ? "messages" : "prompt";
-  if (prompt.tokens.empty())
+expected<void> gguf_text_model::check_length(const rendering& r, std::size_t tokens) const {
+  const auto* parameter = r.request.getIsChat() ? "messages" : "prompt";
+  if (tokens == 0)
     return error{"empty_prompt", "the prompt is empty, and the model has no token that begins one",
                  parameter};
-  if (prompt.tokens.size() + 1 > context_tokens_) {
+  if (tokens + 1 > context_tokens_) {
     return error{"context_length_exceeded",
                  fmt::format("the prompt has {} tokens; with at least one for the answer that is "
                              "more than the model's context of {}",
-                             prompt.tokens.size(), context_tokens_),
+                             tokens, context_tokens_),
                  parameter};
   }
+  return ok;
+}
+
+expected<void> gguf_text_model::check_biases(msg::Completion::Reader request) const {
   for (const auto bias : request.getSampling().getLogitBias())
     if (!words_->contains(bias.getToken()))
       return error{"invalid_token",

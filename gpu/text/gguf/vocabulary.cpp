@@ -37,8 +37,8 @@ expected<std::vector<token_id>> vocabulary::tokenize(std::string_view text, bool
                  fmt::format("a text of {} bytes is too long to tokenise", text.size())};
   }
   const auto bytes = static_cast<std::int32_t>(text.size());
-  // Mostly a token has several bytes; where it hasn't, the second call has room.
-  std::vector<token_id> out(text.size() / 2 + 16);
+  // Hardly ever are there more tokens than bytes; a second call would do all of the work again.
+  std::vector<token_id> out(text.size() + 16);
   auto count = llama_tokenize(vocab_, text.data(), bytes, out.data(),
                               static_cast<std::int32_t>(out.size()), add_special, parse_special);
   if (count == std::numeric_limits<std::int32_t>::min())

@@ -63,8 +63,9 @@ class tool_output final : public text::output_stream {
 /// The byte model, where a plan's grammar is a pattern, and a parser the tool calls above.
 class odd_model final : public text::text_model {
  public:
-  expected<text::rendered_prompt> render(msg::Completion::Reader r) const override {
-    return bytes_->render(r);
+  expected<text::rendered_prompt> render(msg::Completion::Reader r,
+                                         const std::atomic<bool>& unwanted) const override {
+    return bytes_->render(r, unwanted);
   }
   expected<std::vector<token_id>> tokenize(std::string_view t, bool a, bool b) const override {
     return bytes_->tokenize(t, a, b);

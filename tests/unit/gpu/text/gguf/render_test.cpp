@@ -52,6 +52,36 @@ TEST_CASE("the beginning token comes once, whoever writes it") {
   CHECK(count(rendered(*model, text).tokens, bos) == 1);
 }
 
+TEST_CASE("a million beginning tokens are one, as quickly as any prompt") {
+  auto model = load();
+  constexpr std::size_t times = 1'000'000;
+  std::string begins;
+  for (std::size_t i = 0; i < times; ++i) begins += "<s>";
+  request r;
+  r.root.getPrompt().setText(begins + "hello");
+  const auto out = rendered(*model, r).tokens;
+  CHECK(count(out, bos) == 1);
+  r.root.getPrompt().setText("<s>hello");
+  CHECK(out == rendered(*model, r).tokens);
+  r.root.getPrompt().setText(begins);
+  CHECK(rendered(*model, r).tokens == std::vector<token_id>{bos});
+  r.root.getPrompt().setText("hello" + begins);
+  CHECK(render_error(*model, r).code == "context_length_exceeded");
+}
+
+TEST_CASE("what nobody wants any more is not rendered to its end") {
+  auto model = load();
+  request text;
+  text.root.getPrompt().setText("hello");
+  request chat{{"user", "hi"}};
+  for (auto* r : {&text, &chat}) {
+    const std::atomic<bool> unwanted{true};
+    const auto out = model->render(r->root.asReader(), unwanted);
+    REQUIRE_FALSE(out);
+    CHECK(out.error().code == "cancelled");
+  }
+}
+
 TEST_CASE("text prompts and token prompts") {
   auto model = load();
   request r;
