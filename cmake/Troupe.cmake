@@ -84,16 +84,28 @@ function(troupe_executable name)
   _troupe_configure(${name} ${caf} LIBS ${arg_LIBS})
 endfunction()
 
+# _troupe_ctest(NAME DEFAULT_LABEL DEFAULT_SECONDS [LABELS label...] [TIMEOUT seconds] COMMAND program arg...): the entry in ctest. The test finds the program and the
+# models by the environment: TROUPE_BIN, TROUPE_TINY_GGUF, TROUPE_GEMMA_GGUF, TROUPE_SOURCE_DIR.
+function(_troupe_ctest name default_label default_seconds)
+  cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;COMMAND" ${ARGN})
+  if(NOT arg_LABELS)
+    set(arg_LABELS ${default_label})
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT ${default_seconds})
+  endif()
+  set(environment "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TROUPE_TINY_GGUF=${TROUPE_TINY_GGUF}" "TROUPE_GEMMA_GGUF=${TROUPE_GEMMA_GGUF}")
+  if(TARGET troupe)
+    list(APPEND environment "TROUPE_BIN=$<TARGET_FILE:troupe>")
+  endif()
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+endfunction()
+
 # troupe_test(NAME [CAF] [LABELS label...] [TIMEOUT seconds] SOURCES source... [LIBS lib...]): one Catch2 program, one ctest entry. LABELS: unit, actor,
 # sim, cluster, chaos, conformance, fuzz, gpu; unit when missing; model in addition, where the real model takes its time. The models' paths are TROUPE_TINY_GGUF and TROUPE_GEMMA_GGUF.
 function(troupe_test name)
   cmake_parse_arguments(arg "CAF" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
-  if(NOT arg_LABELS)
-    set(arg_LABELS unit)
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
   set(caf "")
   if(arg_CAF)
     set(caf CAF)
@@ -102,36 +114,20 @@ function(troupe_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin/tests")
   target_compile_definitions(${name} PRIVATE TROUPE_TINY_GGUF="${TROUPE_TINY_GGUF}" TROUPE_GEMMA_GGUF="${TROUPE_GEMMA_GGUF}")
   _troupe_configure(${name} ${caf} LIBS ${arg_LIBS} Catch2::Catch2)
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
-  if(TARGET troupe)
-    set_tests_properties(${name} PROPERTIES ENVIRONMENT "TROUPE_BIN=$<TARGET_FILE:troupe>;TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
-  endif()
+  _troupe_ctest(${name} unit 120 LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} COMMAND ${name})
 endfunction()
 
 # troupe_python_test(NAME SCRIPT file [LABELS label...] [TIMEOUT seconds] [ARGS arg...] [OPENAI]): a script on Python's standard library (unittest), or with
-# the OpenAI client where it says OPENAI. It finds the program and the models by the environment: TROUPE_BIN, TROUPE_TINY_GGUF, TROUPE_GEMMA_GGUF,
-# TROUPE_SOURCE_DIR. Real processes contend for cores and ports, so these run one at a time.
+# the OpenAI client where it says OPENAI. Real processes contend for cores and ports, so these run one at a time.
 function(troupe_python_test name)
   cmake_parse_arguments(arg "OPENAI" "SCRIPT;TIMEOUT" "LABELS;ARGS" ${ARGN})
-  if(NOT arg_LABELS)
-    set(arg_LABELS cluster)
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
   set(python /usr/bin/python3)
   if(arg_OPENAI)
     set(python "${TROUPE_CACHE_DIR}/venv/conformance/bin/python")  # by tools/setup --check
   endif()
   get_filename_component(script "${arg_SCRIPT}" ABSOLUTE)
-  set(environment PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-    "TROUPE_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TROUPE_TINY_GGUF=${TROUPE_TINY_GGUF}" "TROUPE_GEMMA_GGUF=${TROUPE_GEMMA_GGUF}")
-  if(TARGET troupe)
-    list(APPEND environment "TROUPE_BIN=$<TARGET_FILE:troupe>")
-  endif()
-  add_test(NAME ${name} COMMAND ${python} ${script} ${arg_ARGS})
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ON ENVIRONMENT "${environment}" SKIP_RETURN_CODE 77)
+  _troupe_ctest(${name} cluster 300 LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} COMMAND ${python} -B -u ${script} ${arg_ARGS})
+  set_tests_properties(${name} PROPERTIES RUN_SERIAL ON SKIP_RETURN_CODE 77)
 endfunction()
 
 # troupe_fuzz(NAME [CAF] SOURCES source... [LIBS lib...] [CORPUS folder]): a target that defines LLVMFuzzerTestOneInput. Preset `fuzz` links libFuzzer;

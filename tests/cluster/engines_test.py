@@ -8,8 +8,8 @@ import time
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import Cluster, alive, wait_until  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from cluster import Cluster, alive, wait_until  # noqa: E402
 
 ONE = dict(hosts=1, pools=[dict(role="both", hosts=["h0"])])
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}

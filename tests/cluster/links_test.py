@@ -8,8 +8,8 @@ import time
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import TROUPE, Cluster, free_port, wait_until  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from cluster import TROUPE, Cluster, free_port, wait_until  # noqa: E402
 
 
 def run_node(config, host):

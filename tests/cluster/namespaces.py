@@ -10,7 +10,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import Cluster
+from cluster import Cluster
 
 CLONE_NEWNET = 0x40000000
 NOBODY = "02:00:00:00:00:99"  # a link address that no host has

@@ -5,8 +5,8 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import wait_until  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from cluster import text_of, wait_until  # noqa: E402
 from namespaces import WiredCluster, why_not  # noqa: E402
 
 TINY = os.environ.get("TROUPE_TINY_GGUF", "")
@@ -15,12 +15,8 @@ BODY = {"model": "m", "prompt": "a story about one day " * 20, "max_tokens": 300
 LEFT_OUT = why_not()
 
 
-def text_of(events):
-    return "".join(e["choices"][0]["text"] for e in events if isinstance(e, dict) and e.get("choices"))
-
-
 def ready_workers(c):
-    return {w["name"] for w in c.get("/debug/workers")[1]["workers"] if w.get("ready")}
+    return {w["name"] for w in c.workers() if w.get("ready")}
 
 
 @unittest.skipIf(LEFT_OUT, f"no network namespaces here: {LEFT_OUT}")
@@ -34,7 +30,7 @@ class Wires(unittest.TestCase):
             before = c.network.bytes_received("h1")
             status, answer = c.post("/v1/completions", {**BODY, "prompt": "many words to carry " * 100, "max_tokens": 8}, headers={"X-Request-Id": "wired"})
             self.assertEqual(status, 200, answer)
-            transfer = c.get("/debug/requests/wired")[1]["attempts"][-1]["transfer"]
+            transfer = c.timeline("wired")["attempts"][-1]["transfer"]
             self.assertEqual(transfer["transport"], "ucx:tcp")
             self.assertGreater(transfer["bytes"], 100_000)
             self.assertGreaterEqual(c.network.bytes_received("h1") - before, transfer["bytes"])
@@ -50,16 +46,15 @@ class Wires(unittest.TestCase):
             self.assertEqual(status, 200, undisturbed)
             events = c.stream("/v1/completions", BODY, headers={"X-Request-Id": "disturbed"})
             first = [next(events) for _ in range(10)]
-            victim = c.get("/debug/requests/disturbed")[1]["attempts"][-1]["decode"]["worker"].rsplit("/", 1)[1].split(".")[0]
+            victim = c.timeline("disturbed")["attempts"][-1]["decode"]["worker"].rsplit("/", 1)[1].split(".")[0]
             disturb(c.network, victim)
             rest = list(events)
             self.assertEqual(rest[-1], "[DONE]", rest[-3:])
             self.assertEqual(text_of(first + rest), undisturbed["choices"][0]["text"])
-            attempts = c.get("/debug/requests/disturbed")[1]["attempts"]
-            self.assertNotIn(f"/{victim}.", attempts[-1]["decode"]["worker"])
+            self.assertNotIn(f"/{victim}.", c.timeline("disturbed")["attempts"][-1]["decode"]["worker"])
             mend(c.network, victim)
-            wait_until(lambda: ready_workers(c) == everybody, lambda: f"{victim} back in work: {c.get('/debug/workers')}")
-            wait_until(lambda: all(w["idle"] for w in c.get("/debug/workers")[1]["workers"]), lambda: f"all idle: {c.get('/debug/workers')}")
+            wait_until(lambda: ready_workers(c) == everybody, lambda: f"{victim} back in work: {c.workers()}")
+            c.wait_idle()
 
     def test_a_cut_wire(self):
         self.survives(lambda network, host: network.cut(host), lambda network, host: network.join(host))

@@ -8,8 +8,8 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from harness import Cluster, alive, wait_until  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from cluster import Cluster, alive, wait_until, whole_text_of  # noqa: E402
 
 MODEL = os.environ.get("TROUPE_TINY_GGUF", "")
 LONG = " ".join(f"w{i}" for i in range(700))
@@ -42,11 +42,6 @@ class OfOneCluster(unittest.TestCase):
         self.assertEqual(status, 200, got)
         return got
 
-    def timeline(self, name):
-        status, got = self.c.get(f"/debug/requests/{name}")
-        self.assertEqual(status, 200, got)
-        return got
-
 
 class EqualConditions(OfOneCluster):
     """The same threads and nothing kept from earlier prompts, so that both compute the very same batches; either changes rounding, and with random weights the tokens of long answers."""
@@ -69,14 +64,13 @@ class EqualConditions(OfOneCluster):
 class Apart(OfOneCluster):
     def test_long_prompts_are_handed_over(self):
         got = self.answer(completion("handed over " + LONG), "handed")
-        attempt = self.timeline("handed")["attempts"][-1]
+        attempt = self.c.timeline("handed")["attempts"][-1]
         self.assertEqual(attempt["plan"], "full", attempt)
         moved = attempt["transfer"]
         # The last token of the prompt is the decode worker's first step; the first one may be there from other prompts.
         self.assertEqual(moved["to_token"], got["usage"]["prompt_tokens"] - 1, moved)
         self.assertLessEqual(moved["from_token"], 1, moved)
-        workers = self.c.get("/debug/workers")[1]["workers"]
-        wanted = (moved["to_token"] - moved["from_token"]) * max(w.get("kv_bytes_per_token", 0) for w in workers)
+        wanted = (moved["to_token"] - moved["from_token"]) * max(w.get("kv_bytes_per_token", 0) for w in self.c.workers())
         self.assertGreaterEqual(moved["bytes"], wanted)
         self.assertLess(moved["bytes"], wanted * 1.01 + 4096)
         self.assertTrue(attempt["prefill"]["worker"].startswith("prefill/"), attempt)
@@ -85,14 +79,14 @@ class Apart(OfOneCluster):
     def test_kept_kv_says_what_moved_kv_said(self):
         body = completion("said twice " + LONG)
         self.assertEqual(self.answer(body, "said-1")["choices"][0]["text"], self.answer(body, "said-2")["choices"][0]["text"])
-        attempt = self.timeline("said-2")["attempts"][-1]
+        attempt = self.c.timeline("said-2")["attempts"][-1]
         self.assertEqual(attempt.get("transfer", {}).get("bytes", 0), 0, attempt)
 
     def test_second_turn_moves_only_the_rest(self):
         first = self.answer(completion("two turns " + LONG), "turn-1")
         said = "two turns " + LONG + first["choices"][0]["text"]
         self.answer(completion(said + LONG), "turn-2")
-        one, two = (self.timeline(f"turn-{i}")["attempts"][-1] for i in (1, 2))
+        one, two = (self.c.timeline(f"turn-{i}")["attempts"][-1] for i in (1, 2))
         # The router may not have heard yet of what was kept; the workers themselves know.
         self.assertIn(two["plan"], ("fromPosition", "full"), two)
         self.assertGreater(two["transfer"]["from_token"], 0.9 * one["transfer"]["to_token"], two)
@@ -101,10 +95,8 @@ class Apart(OfOneCluster):
     def test_stream(self):
         body = completion("streamed " + LONG)
         events = list(self.c.stream("/v1/completions", {**body, "stream_options": {"include_usage": True}}))
-        self.assertEqual(events[-1], "[DONE]")
         self.assertEqual(events[-2]["usage"]["completion_tokens"], 24)
-        text = "".join(e["choices"][0]["text"] for e in events[:-1] if e["choices"])
-        self.assertEqual(text, self.answer(body)["choices"][0]["text"])
+        self.assertEqual(whole_text_of(events), self.answer(body)["choices"][0]["text"])
 
     def test_choices_and_stops(self):
         got = self.answer(completion("choices", n=2))
@@ -141,13 +133,11 @@ class Apart(OfOneCluster):
             self.assertLessEqual(token["logprob"], 0)
 
     def test_a_client_that_leaves(self):
-        def workers():
-            return self.c.get("/debug/workers")[1]["workers"]
         events = self.c.stream("/v1/completions", completion("leaving " + LONG, max_tokens=4000))
         next(events)
-        wait_until(lambda: any(w.get("running") and w["role"] == "decode" for w in workers()), "the report of a running request", 10)
+        wait_until(lambda: any(w.get("running") and w["role"] == "decode" for w in self.c.workers()), "the report of a running request", 10)
         events.close()
-        wait_until(lambda: all(w.get("running") == 0 and w.get("kv_used_tokens") == 0 for w in workers()), lambda: f"idle workers: {workers()}", 10)
+        self.c.wait_idle(10)
         self.answer(completion("after it"))
 
     def test_unknown_model(self):
@@ -158,7 +148,7 @@ class Roles(OfOneCluster):
     def test_decode_computes_no_prompt_and_prefill_samples_nothing(self):
         got = [self.answer(completion(f"{i} first seen " + LONG)) for i in range(2)]
         def counts():
-            return {w["role"]: w for w in self.c.get("/debug/workers")[1]["workers"]}
+            return {w["role"]: w for w in self.c.workers()}
         wanted = sum(g["usage"]["prompt_tokens"] for g in got) - 100
         wait_until(lambda: counts()["prefill"].get("prefilled_tokens", 0) > wanted and counts()["decode"].get("sampled_tokens", 0) >= 48, lambda: f"reports of the work: {counts()}", 10)
         self.assertEqual(counts()["decode"]["prefilled_tokens"], 0)

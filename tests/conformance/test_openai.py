@@ -45,8 +45,8 @@ def setUpModule():
         if not Path(model).is_file() or not os.environ.get("TROUPE_BIN"):
             print("there is neither a server nor a model")
             sys.exit(77)
-        sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
-        from harness import Cluster
+        sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+        from cluster import Cluster
         cluster = Cluster(hosts=2, model_path=model, pools=[dict(role="prefill", hosts=["h0"], engine="llama"), dict(role="decode", hosts=["h1"], engine="llama")])
         unittest.addModuleCleanup(cluster.__exit__, None, None, None)
         cluster.start()

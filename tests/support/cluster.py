@@ -1,6 +1,7 @@
-"""Real clusters for tests: writes a cluster file, starts `troupe node` processes on loopback addresses and free ports, waits for what their logs say, and leaves nothing behind.
+"""Real clusters for tests and measurements: writes a cluster file, starts `troupe node` processes on loopback addresses and free ports, waits for what their logs say, and leaves
+nothing behind.
 
-Only Python's standard library. The program is TROUPE_BIN.
+Only Python's standard library. The program is TROUPE_BIN, where a cluster names no other.
 """
 
 import http.client
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +23,7 @@ WAIT_S = 60.0
 
 
 def free_port(address="127.0.0.1"):
+    """One that nobody listens at now."""
     with socket.socket() as s:
         s.bind((address, 0))
         return s.getsockname()[1]
@@ -52,6 +55,28 @@ def alive(pid):
     return text[text.rindex(")") + 2] not in "ZX"
 
 
+def engine_name(pid):
+    """The name of an engine process's worker; None for another process."""
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return arguments[arguments.index(b"--name") + 1].decode() if b"--name" in arguments else None
+
+
+def text_of(events):
+    """The text of some events of a stream of /v1/completions."""
+    return "".join(e["choices"][0]["text"] for e in events if isinstance(e, dict) and e.get("choices"))
+
+
+def whole_text_of(events):
+    """The text of a whole stream; fails on anything but an orderly end."""
+    events = list(events)
+    if not events or events[-1] != "[DONE]":
+        raise AssertionError(f"the stream ended with {events[-1:]}")
+    return text_of(events)
+
+
 def wait_until(condition, what, seconds=WAIT_S):
     """Waits for a true value and returns it; fails with `what` (a text, or a function that makes one)."""
     end = time.monotonic() + seconds
@@ -67,12 +92,12 @@ def wait_until(condition, what, seconds=WAIT_S):
 class Node:
     """One `troupe node` process. `log` is all that it has printed so far."""
 
-    def __init__(self, config, host, folder, env=None, arguments=(), prefix=()):
+    def __init__(self, config, host, folder, env=None, arguments=(), prefix=(), program=TROUPE):
         self.host = host
         self.log_file = Path(folder) / f"{host}-{time.monotonic_ns()}.log"
         with open(self.log_file, "wb") as log:
             self.process = subprocess.Popen(
-                [*prefix, TROUPE, "node", "--config", str(config), "--host", host, *arguments],
+                [*prefix, str(program), "node", "--config", str(config), "--host", host, *arguments],
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, start_new_session=True)
 
     @property
@@ -96,6 +121,13 @@ class Node:
     def engines(self):
         """Pids of the engine processes."""
         return [p for p in children_of(self.pid) if alive(p)]
+
+    def engine(self, name):
+        """The pid of the engine with this worker."""
+        for pid in self.engines():
+            if engine_name(pid) == name:
+                return pid
+        raise AssertionError(f"{self.host} has no process for {name}")
 
     def signal(self, number):
         self.process.send_signal(number)
@@ -126,13 +158,14 @@ class Cluster:
             c.wait_ready()
             status, body = c.post("/v1/completions", {"model": "m", "prompt": "x"})
 
-    Pools are simulated unless they say otherwise. `extra` is appended to the file.
+    Pools are simulated unless they say otherwise. `extra` is appended to the file. `program`: another than TROUPE_BIN.
     """
 
-    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines=""):
+    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines="", program=TROUPE):
         self.folder = Path(tempfile.mkdtemp(prefix="troupe-test-"))
         self.nodes = {}
         self.everything = []
+        self.program = program
         self.hosts = [f"h{i}" for i in range(hosts)]
         self.addresses = addresses or [f"127.0.0.{i + 1}" for i in range(hosts)]
         self.ports = [port or free_port(a) for a in self.addresses]
@@ -170,7 +203,7 @@ class Cluster:
 
     def start(self, *hosts, env=None, config=None):
         for host in hosts or self.hosts:
-            self.nodes[host] = Node(config or self.config, host, self.folder, env, prefix=self.command_prefix(host))
+            self.nodes[host] = Node(config or self.config, host, self.folder, env, prefix=self.command_prefix(host), program=self.program)
             self.everything.append(self.nodes[host])
         return self.nodes[(hosts or self.hosts)[-1]]
 
@@ -182,6 +215,10 @@ class Cluster:
         return []
 
     # -- HTTP ------------------------------------------------------------------
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.gateway_port}"
 
     def connect(self, *arguments, **more):
         """A socket that is connected to the gateway; as `socket.create_connection`."""
@@ -228,6 +265,25 @@ class Cluster:
         finally:
             connection.close()
 
+    def asked(self, path):
+        status, body = self.get(path, timeout=5)
+        if status != 200:
+            raise AssertionError(f"{path}: {status} {body}")
+        return body
+
+    def workers(self):
+        """The workers' own reports, as the gateway's node has them."""
+        return self.asked("/debug/workers")["workers"]
+
+    def timeline(self, request_id):
+        return self.asked(f"/debug/requests/{request_id}")
+
+    def wait_idle(self, seconds=WAIT_S):
+        """Until every worker says that it holds nothing: no job, no KV."""
+        def idle():
+            return all(w.get("idle") and w.get("running") == 0 and w.get("kv_used_tokens") == 0 for w in self.workers())
+        wait_until(idle, lambda: f"idle workers: {self.workers()}", seconds)
+
     def ready(self):
         try:
             return self.get("/readyz", timeout=5)[0] == 200
@@ -241,3 +297,35 @@ class Cluster:
                     raise AssertionError(f"{node.host} ended with {node.process.returncode}:\n{node.log}")
             return self.ready()
         wait_until(state, lambda: "/readyz; " + "\n".join(f"{n.host}:\n{n.log[-2000:]}" for n in self.nodes.values()), seconds)
+
+
+class Stream(threading.Thread):
+    """A stream of /v1/completions in the background, begun when this returns; `text()` waits for its end."""
+
+    count = 0
+
+    def __init__(self, cluster, request):
+        super().__init__(daemon=True)
+        Stream.count += 1
+        self.id = f"stream-{Stream.count}"
+        self.cluster = cluster
+        self.events = cluster.stream("/v1/completions", request, headers={"X-Request-Id": self.id})
+        self.seen = [next(self.events)]
+        self.failure = None
+        self.start()
+
+    def run(self):
+        try:
+            for e in self.events:
+                self.seen.append(e)
+        except Exception as e:  # noqa: BLE001, shown by the test
+            self.failure = e
+
+    def text(self):
+        self.join(WAIT_S)
+        if self.failure or self.is_alive():
+            raise AssertionError(f"the stream broke: {self.failure or 'it hangs'}")
+        return whole_text_of(self.seen)
+
+    def attempts(self):
+        return self.cluster.timeline(self.id)["attempts"]

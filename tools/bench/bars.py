@@ -17,14 +17,9 @@ import subprocess
 import sys
 import time
 
-from cluster import Answer, Cluster, cpu_seconds, gemma_path, program, resident_bytes, text_of
+from measures import Answer, cpu_seconds, engine_name, gemma_path, program, resident_bytes, running, settle, words_of
 
-GEMMA = f'[[model]]\nname = "m"\npath = "{gemma_path()}"\nchat_template = "gemma"\ncontext_tokens = 8192'
-ECHO = '[[model]]\nname = "m"\ncontext_tokens = 8192'
-SPLIT = ('[[pool]]\nname = "p"\nmodel = "m"\nrole = "prefill"\nhosts = ["h0"]\nthreads = 2\n{options}\n'
-         '[[pool]]\nname = "d"\nmodel = "m"\nrole = "decode"\nhosts = ["h1"]\nthreads = 2\n{options}')
-TOGETHER = '[[pool]]\nname = "b"\nmodel = "m"\nrole = "both"\nhosts = ["h0"]\nthreads = 2\n{options}'
-SIMULATED = '[[pool]]\nname = "s"\nmodel = "m"\nrole = "both"\nhosts = ["h0"]\nengine = "simulated"\nslots = 64\nkv_tokens = 262144\n[pool.simulation]\n{options}'
+GEMMA = dict(model_path=gemma_path(), model_lines='chat_template = "gemma"')
 
 BARS = {}
 
@@ -36,16 +31,18 @@ def bar(name):
     return register
 
 
-def split(options="", build="release"):
-    return Cluster(GEMMA, SPLIT.format(options=options), hosts=("h0", "h1"), build=build)
+def split(build, **options):
+    """Prefill and decode apart, with the real model; `options` of both pools."""
+    return running(build, hosts=2, **GEMMA, pools=[
+        dict(name="p", role="prefill", hosts=["h0"], engine="llama", threads=2, **options), dict(name="d", role="decode", hosts=["h1"], engine="llama", threads=2, **options)])
 
 
-def together(options="", build="release"):
-    return Cluster(GEMMA, TOGETHER.format(options=options), build=build)
+def together(build, **options):
+    return running(build, hosts=1, **GEMMA, pools=[dict(name="b", role="both", hosts=["h0"], engine="llama", threads=2, **options)])
 
 
-def simulated(options="", build="release"):
-    return Cluster(ECHO, SIMULATED.format(options=options), build=build)
+def simulated(build, **simulation):
+    return running(build, hosts=1, pools=[dict(name="s", role="both", hosts=["h0"], slots=64, kv_tokens=262144, simulation=simulation)])
 
 
 def upper_95(ratios):
@@ -54,16 +51,6 @@ def upper_95(ratios):
     n = len(logs)
     t = 1.96 + 2.4 / (n - 1)
     return math.exp(statistics.mean(logs) + t * statistics.stdev(logs) / math.sqrt(n))
-
-
-def settle(cluster, limit_s=10.0):
-    """Waits until every worker says that it is idle; returns how long that took, in seconds."""
-    start = time.perf_counter()
-    while not all(w["idle"] for w in cluster.workers()):
-        if time.perf_counter() - start > limit_s:
-            raise RuntimeError(f"workers not idle after {limit_s} s: {cluster.workers()}")
-        time.sleep(0.005)
-    return time.perf_counter() - start
 
 
 def bench(cluster, build, *arguments):
@@ -77,11 +64,11 @@ def bench(cluster, build, *arguments):
 def ttft(build):
     """TTFT of a 4,000-token prompt: prefill and decode apart against one worker, interleaved pairs."""
     pairs, exposed = [], []
-    with split("prefix_reuse = false", build) as apart, together("prefix_reuse = false", build) as one:
+    with split(build, prefix_reuse=False) as apart, together(build, prefix_reuse=False) as one:
         for pair in range(21):
             times = {}
             for cluster in ((apart, one) if pair % 2 == 0 else (one, apart)):
-                answer = Answer(cluster, {"model": "m", "prompt": text_of(3990, 1000 + pair), "max_tokens": 2, "temperature": 0})
+                answer = Answer(cluster, {"model": "m", "prompt": words_of(3990, 1000 + pair), "max_tokens": 2, "temperature": 0})
                 times[cluster] = answer.ttft
                 if cluster is apart:
                     exposed.append(answer.timeline(cluster)["attempts"][-1]["transfer"]["exposed_ms"])
@@ -96,14 +83,14 @@ def ttft(build):
 def second_turn(build):
     """Second turn of a 4,000-token chat with a 200-token suffix."""
     ratios, worst, block = [], 0, 512
-    with split("", build) as apart, together("", build) as one:
+    with split(build) as apart, together(build) as one:
         for pair in range(6):
             times = {}
             for cluster in ((apart, one) if pair % 2 == 0 else (one, apart)):
-                messages = [{"role": "user", "content": text_of(3800, 2000 + pair)}]
+                messages = [{"role": "user", "content": words_of(3800, 2000 + pair)}]
                 first = Answer(cluster, {"model": "m", "messages": messages, "max_tokens": 16, "temperature": 0})
                 settle(cluster)
-                messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": text_of(200, 3000 + pair)}]
+                messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": words_of(200, 3000 + pair)}]
                 second = Answer(cluster, {"model": "m", "messages": messages, "max_tokens": 4, "temperature": 0})
                 times[cluster] = second.ttft
                 if cluster is apart:
@@ -120,10 +107,10 @@ def second_turn(build):
 @bar("wire-bytes")
 def wire_bytes(build):
     """KV bytes on the wire against tokens × bytes per token; and decode computes no prompt."""
-    with split("prefix_reuse = false", build) as apart:
+    with split(build, prefix_reuse=False) as apart:
         worst = 0.0
         for index, tokens in enumerate((50, 700, 3000)):
-            answer = Answer(apart, {"model": "m", "prompt": text_of(tokens, 4000 + index), "max_tokens": 4, "temperature": 0})
+            answer = Answer(apart, {"model": "m", "prompt": words_of(tokens, 4000 + index), "max_tokens": 4, "temperature": 0})
             transfer = answer.timeline(apart)["attempts"][-1]["transfer"]
             moved = transfer["to_token"] - transfer["from_token"]
             if moved != answer.usage["prompt_tokens"] - 1:
@@ -163,11 +150,11 @@ def engine_kv(build):
 @bar("idle")
 def idle(build):
     """CPU of an idle engine."""
-    with split("", build) as cluster:
+    with split(build) as cluster:
         Answer(cluster, {"model": "m", "prompt": "Hello", "max_tokens": 4})
         settle(cluster)
         time.sleep(2)
-        engines = cluster.engines()
+        engines = {engine_name(pid): pid for node in cluster.nodes.values() for pid in node.engines()}
         before = {name: cpu_seconds(pid) for name, pid in engines.items()}
         start = time.perf_counter()
         time.sleep(20)
@@ -179,7 +166,7 @@ def idle(build):
 @bar("added-latency")
 def added_latency(build):
     """Request and response through node and engine, zero compute."""
-    with simulated("", build) as cluster:
+    with simulated(build) as cluster:
         result = bench(cluster, build, "--model", "m", "--rate", 100, "--duration", 20, "--prompt-bytes", 200, "--max-tokens", 1, "--no-stream")
         p50, p99 = result["whole_answer_ms"]["p50"], result["whole_answer_ms"]["p99"]
         yield "added latency at 100 requests/s", f"p50 {p50:.2f} ms, p99 {p99:.2f} ms, {result['failed']} errors", "≤ 1 ms, ≤ 3 ms", p50 <= 1 and p99 <= 3 and result["failed"] == 0
@@ -188,7 +175,7 @@ def added_latency(build):
 @bar("token-cpu")
 def token_cpu(build):
     """Node CPU per streamed token, 64 streams paced at 10 ms."""
-    with simulated("decode_step_us = 10000", build) as cluster:
+    with simulated(build, decode_step_us=10000) as cluster:
         node = cluster.nodes["h0"].pid
         result = bench(cluster, build, "--model", "m", "--connections", 64, "--duration", 20, "--prompt-bytes", 200, "--max-tokens", 100, "--cpu-of", node)
         micros = result["cpu"][0]["us_per_token"]
@@ -199,10 +186,10 @@ def token_cpu(build):
 def disconnect(build):
     """Client disconnect in the middle of a 6,000-token prefill."""
     times = []
-    with split("prefix_reuse = false", build) as cluster:
+    with split(build, prefix_reuse=False) as cluster:
         for index in range(5):
-            body = json.dumps({"model": "m", "prompt": text_of(5900, 5000 + index), "max_tokens": 64, "stream": True}).encode()
-            client = socket.create_connection(("127.0.0.1", cluster.port))
+            body = json.dumps({"model": "m", "prompt": words_of(5900, 5000 + index), "max_tokens": 64, "stream": True}).encode()
+            client = socket.create_connection(("127.0.0.1", cluster.gateway_port))
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             time.sleep(2.0 + 0.7 * index)
             if all(w["idle"] for w in cluster.workers()):
@@ -218,7 +205,7 @@ def disconnect(build):
 @bar("memory")
 def memory(build):
     """Memory of a node after 10,000 requests."""
-    with simulated("", build) as cluster:
+    with simulated(build) as cluster:
         node = cluster.nodes["h0"].pid
         arguments = ("--model", "m", "--connections", 16, "--prompt-bytes", 400, "--max-tokens", 8)
         bench(cluster, build, *arguments, "--requests", 1000)
@@ -250,7 +237,7 @@ def main():
                 rows.append({"bar": name, "what": what, "figure": figure, "wanted": wanted, "holds": holds})
                 print(f"  {'holds ' if holds else 'SHORT '} {what}: {figure} (wanted: {wanted})", flush=True)
                 failed += not holds
-        except (RuntimeError, OSError, KeyError, StopIteration, subprocess.SubprocessError) as e:
+        except (AssertionError, RuntimeError, OSError, KeyError, StopIteration, subprocess.SubprocessError) as e:
             rows.append({"bar": name, "what": BARS[name].__doc__, "figure": None, "wanted": None, "holds": False, "error": f"{type(e).__name__}: {e}"})
             print(f"  ERROR  {type(e).__name__}: {e}", flush=True)
             failed += 1

@@ -17,26 +17,22 @@ import sys
 import tempfile
 import urllib.parse
 
-from cluster import ROOT, Cluster, gemma_path
+from measures import gemma_path, program, running
 
 STEP_TOKENS = 512
 CELLS = 8192
 REQUEST_SECONDS = 300
-POOL = 'hosts = ["{host}"]\nmodel = "m"\nthreads = 2\nprefix_reuse = false\nkv_tokens = {cells}\nstep_tokens = {step}\n'
 
 
 def pool(name, role, host):
-    return f'[[pool]]\nname = "{name}"\nrole = "{role}"\n' + POOL.format(host=host, cells=CELLS, step=STEP_TOKENS)
+    return dict(name=name, role=role, hosts=[host], engine="llama", threads=2, prefix_reuse=False, kv_tokens=CELLS, step_tokens=STEP_TOKENS)
 
 
 def references(options):
     """llama.cpp's own answers; the engines are compared on the way, too."""
-    program = ROOT / "build" / options.build / "bin" / "troupe_bench_identity"
-    if not program.exists():
-        raise SystemExit(f"{program} does not exist: build it with `cmake --build build/{options.build} --target troupe_bench_identity`")
     with tempfile.TemporaryDirectory(prefix="troupe-identity-") as directory:
         path = pathlib.Path(directory) / "reference.json"
-        subprocess.run([program, "--model", options.gguf, "--prompts", str(options.prompts), "--prompt-tokens-max", str(options.prompt_tokens_max),
+        subprocess.run([program(options.build, "troupe_bench_identity"), "--model", options.gguf, "--prompts", str(options.prompts), "--prompt-tokens-max", str(options.prompt_tokens_max),
                         "--step-tokens", str(STEP_TOKENS), "--cells", str(CELLS), "--no-reuse", "--write-reference", path], check=False)
         return json.loads(path.read_text())
 
@@ -83,11 +79,11 @@ def main():
     all_references = json.loads(pathlib.Path(options.reference).read_text()) if options.reference else references(options)
     if options.url:
         return 0 if compare("cluster", options.url, options.model, all_references) else 1
-    model = f'[[model]]\nname = "m"\npath = "{options.gguf}"\ncontext_tokens = {CELLS}'
+    model = dict(model_path=options.gguf, context_tokens=CELLS)
     good = True
-    with Cluster(model, pool("p", "prefill", "h0") + pool("d", "decode", "h1"), hosts=("h0", "h1"), build=options.build) as cluster:
+    with running(options.build, hosts=2, pools=[pool("p", "prefill", "h0"), pool("d", "decode", "h1")], **model) as cluster:
         good = compare("cluster, prefill and decode apart", cluster.url, "m", all_references) and good
-    with Cluster(model, pool("b", "both", "h0"), build=options.build) as cluster:
+    with running(options.build, hosts=1, pools=[pool("b", "both", "h0")], **model) as cluster:
         good = compare("cluster, one pool", cluster.url, "m", all_references) and good
     return 0 if good else 1
 

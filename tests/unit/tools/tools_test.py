@@ -142,6 +142,12 @@ class StageTest(unittest.TestCase):
             self.assertNotEqual(before, check.state_of_tree(folder))
 
 
+class BenchTest(unittest.TestCase):
+    def test_the_bars_can_be_listed(self):
+        listed = subprocess.run([sys.executable, "-B", SOURCE / "tools/bench/bars.py", "--list"], check=True, capture_output=True, text=True).stdout
+        self.assertIn("\nmemory ", listed)
+
+
 class TinyModelTest(unittest.TestCase):
     def test_same_bytes_each_time(self):
         model = Path(os.environ["TROUPE_TINY_GGUF"])
