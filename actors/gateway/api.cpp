@@ -19,6 +19,8 @@ namespace bhttp = boost::beast::http;
 
 namespace {
 
+using openai::make_error;
+
 constexpr std::size_t request_id_bytes_max = 128;
 constexpr std::size_t session_bytes_max = 256;
 /// What a client should wait while no engine of a model is ready.
@@ -28,17 +30,6 @@ std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-openai::api_error make_error(int status, const char* code, std::string message,
-                             std::string param = {}) {
-  openai::api_error e;
-  e.status = status;
-  e.type = openai::type_for(status);
-  e.code = code;
-  e.param = std::move(param);
-  e.message = std::move(message);
-  return e;
 }
 
 bool printable(std::string_view s) {

@@ -172,13 +172,11 @@ class whole_sink final : public sink_base {
 }  // namespace
 
 openai::api_error to_api_error(const request::failure& why) {
-  openai::api_error e;
   // A worker's word is not trusted to be a status of HTTP, let alone of an error.
-  e.status = why.http_status >= 400 && why.http_status <= 599 ? why.http_status : 500;
-  e.type = openai::type_for(e.status);
-  e.code = why.code.empty() ? "internal_error" : why.code;
-  e.param = why.parameter;
-  e.message = why.message.empty() ? "The request failed." : why.message;
+  const int status = why.http_status >= 400 && why.http_status <= 599 ? why.http_status : 500;
+  auto e = openai::make_error(status, why.code.empty() ? "internal_error" : why.code,
+                              why.message.empty() ? "The request failed." : why.message,
+                              why.parameter);
   e.retry_after = why.retry_after;
   return e;
 }

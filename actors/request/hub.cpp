@@ -1,5 +1,6 @@
 #include "actors/request/hub.hpp"
 
+#include "actors/directory/readiness.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/request/deadline_queue.hpp"
 #include "actors/router/router_actor.hpp"
@@ -193,26 +194,6 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   };
 }
 
-const char* state_reason(const directory::entry& e) {
-  switch (e.state) {
-  case msg::EntryState::READY:
-    return "ready";
-  case msg::EntryState::STARTING:
-    return "starting";
-  case msg::EntryState::LOADING:
-    return "loading its model";
-  case msg::EntryState::DRAINING:
-    return "draining";
-  case msg::EntryState::FAILED:
-    return "failed";
-  case msg::EntryState::STOPPED:
-    return "stopped";
-  case msg::EntryState::UNKNOWN:
-    break;
-  }
-  return "unknown";
-}
-
 /// The desk: what I/O threads may call.
 class hub_desk : public desk {
  public:
@@ -248,25 +229,11 @@ class hub_desk : public desk {
 
  private:
   static model_state state_of(const std::string& model, const directory::snapshot& all) {
-    bool both = false, prefill = false, decode = false;
-    std::string reasons;
-    for (const auto& [name, e] : all) {
-      if (e.model != model) continue;
-      if (e.state == msg::EntryState::READY) {
-        both = both || e.role == msg::Role::BOTH;
-        prefill = prefill || e.role == msg::Role::PREFILL;
-        decode = decode || e.role == msg::Role::DECODE;
-      } else {
-        reasons += (reasons.empty() ? "" : "; ") + name + " is " + state_reason(e) +
-                   (e.detail.empty() ? "" : ": " + e.detail);
-      }
-    }
-    if (both || (prefill && decode)) return {model, true, ""};
-    if (reasons.empty())
-      reasons = prefill  ? "no decode engine has reported yet"
-                : decode ? "no prefill engine has reported yet"
-                         : "no engine has reported yet";
-    return {model, false, reasons};
+    directory::readiness engines;
+    for (const auto& [name, e] : all)
+      if (e.model == model) engines.add(e);
+    if (engines.ready()) return {model, true, ""};
+    return {model, false, engines.reasons()};
   }
 
   caf::actor hub_;

@@ -1,28 +1,12 @@
 #include "actors/request/timeline.hpp"
 
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include "actors/request/json_fields.hpp"
 
 namespace troupe::request {
 
 namespace {
 
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
-
-void text(writer& w, const char* key, const std::string& value) {
-  w.Key(key);
-  w.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
-}
-void number(writer& w, const char* key, double value) {
-  w.Key(key);
-  w.Double(value);
-}
-void count(writer& w, const char* key, std::uint64_t value) {
-  w.Key(key);
-  w.Uint64(value);
-}
-
-void put(writer& w, const attempt_record& a) {
+void put(json_writer& w, const attempt_record& a) {
   w.StartObject();
   count(w, "prompt", a.prompt);
   text(w, "plan", a.plan);
@@ -64,7 +48,7 @@ void put(writer& w, const attempt_record& a) {
 
 std::string to_json(const timeline& t) {
   rapidjson::StringBuffer buffer;
-  writer w{buffer};
+  json_writer w{buffer};
   w.SetMaxDecimalPlaces(3);
   w.StartObject();
   text(w, "id", t.id);

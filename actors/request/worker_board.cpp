@@ -1,13 +1,10 @@
 #include "actors/request/worker_board.hpp"
 
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
+#include "actors/request/json_fields.hpp"
 
 namespace troupe::request {
 
 namespace {
-
-using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 
 const char* name_of(msg::Role r) {
   switch (r) {
@@ -22,16 +19,7 @@ const char* name_of(msg::Role r) {
   }
 }
 
-void text(writer& w, const char* key, const std::string& value) {
-  w.Key(key);
-  w.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
-}
-void count(writer& w, const char* key, std::uint64_t value) {
-  w.Key(key);
-  w.Uint64(value);
-}
-
-void put_figures(writer& w, msg::WorkerReport::Reader r) {
+void put_figures(json_writer& w, msg::WorkerReport::Reader r) {
   count(w, "running", r.getRunning());
   count(w, "queued", r.getQueued());
   count(w, "queued_tokens", r.getQueuedTokens());
@@ -55,7 +43,7 @@ void worker_board::put(const msg::envelope<msg::WorkerReport>& report) {
 
 std::string worker_board::to_json(const directory::snapshot& all) const {
   rapidjson::StringBuffer buffer;
-  writer w{buffer};
+  json_writer w{buffer};
   w.StartObject();
   w.Key("workers");
   w.StartArray();

@@ -1,6 +1,7 @@
 #include "actors/router/router_policy.hpp"
 
-#include <fmt/format.h>
+#include "actors/directory/readiness.hpp"
+#include "messages/prompt_chain.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -11,26 +12,6 @@ namespace {
 
 bool is_worker(const directory::entry& e) {
   return e.role == msg::Role::PREFILL || e.role == msg::Role::DECODE || e.role == msg::Role::BOTH;
-}
-
-const char* name_of(msg::EntryState s) {
-  switch (s) {
-  case msg::EntryState::STARTING:
-    return "starting";
-  case msg::EntryState::LOADING:
-    return "loading its model";
-  case msg::EntryState::READY:
-    return "ready";
-  case msg::EntryState::DRAINING:
-    return "draining";
-  case msg::EntryState::FAILED:
-    return "failed";
-  case msg::EntryState::STOPPED:
-    return "stopped";
-  case msg::EntryState::UNKNOWN:
-    break;
-  }
-  return "unknown";
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -115,7 +96,7 @@ std::uint32_t router_policy::cached_tokens(const worker& w, const route_query& q
                                            float bytes_per_token) const {
   std::size_t blocks = 0;
   while (blocks < q.chain.size() && w.blocks.contains(q.chain[blocks])) ++blocks;
-  return static_cast<std::uint32_t>(static_cast<float>(blocks * chain_block_bytes) /
+  return static_cast<std::uint32_t>(static_cast<float>(blocks * msg::chain_block_bytes) /
                                     bytes_per_token);
 }
 
@@ -147,23 +128,11 @@ route_refusal router_policy::refusal(const route_query& q) const {
   if (!contains(models_, q.model))
     return {404, "model_not_found", "The model '" + q.model + "' does not exist in this cluster.",
             0};
-  std::string states;
-  bool prefill = false, decode = false;
+  directory::readiness engines;
   for (const auto& [name, w] : workers_)
-    if (w.entry.model == q.model) {
-      const bool is_ready = w.entry.state == msg::EntryState::READY;
-      prefill = prefill || (is_ready && w.entry.role == msg::Role::PREFILL);
-      decode = decode || (is_ready && w.entry.role == msg::Role::DECODE);
-      states += fmt::format("{}{} is {}{}", states.empty() ? "" : "; ", name,
-                            name_of(w.entry.state),
-                            w.entry.detail.empty() ? "" : " (" + w.entry.detail + ")");
-    }
-  if (states.empty())
-    states = "none of its engines has reported yet";
-  else if (prefill || decode)
-    states += prefill ? "; a decode engine is missing" : "; a prefill engine is missing";
+    if (w.entry.model == q.model) engines.add(w.entry);
   return {503, "no_ready_worker",
-          "No engine can serve the model '" + q.model + "' now: " + states + ".", 1'000};
+          "No engine can serve the model '" + q.model + "' now: " + engines.reasons() + ".", 1'000};
 }
 
 std::variant<route_choice, route_refusal> router_policy::decide(const route_query& q) {

@@ -27,8 +27,6 @@ struct router_limits {
   std::size_t sessions_max = 65'536;
 };
 
-/// Bytes of one block of the prompt's chain, as the gateway cuts it.
-inline constexpr std::uint32_t chain_block_bytes = 512;
 /// Until a model's prompts have been measured.
 inline constexpr float default_bytes_per_token = 4.0F;
 /// What a measurement may be; others are a worker's mistake and are not believed.

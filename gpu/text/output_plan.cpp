@@ -1,4 +1,6 @@
-#include "gpu/text/text_model.hpp"
+#include "gpu/text/output_plan.hpp"
+
+#include <string>
 
 namespace troupe::text {
 namespace {

@@ -8,12 +8,6 @@
 namespace troupe::text {
 namespace {
 
-std::vector<std::string> joined(std::span<const std::string> a, std::span<const std::string> b) {
-  std::vector<std::string> out(a.begin(), a.end());
-  out.insert(out.end(), b.begin(), b.end());
-  return out;
-}
-
 class plain_output final : public output_stream {
  public:
   plain_output(std::function<std::string(token_id)> piece, std::vector<std::string> stops)

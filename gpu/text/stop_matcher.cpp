@@ -5,6 +5,12 @@
 
 namespace troupe::text {
 
+std::vector<std::string> joined(std::span<const std::string> a, std::span<const std::string> b) {
+  std::vector<std::string> out(a.begin(), a.end());
+  out.insert(out.end(), b.begin(), b.end());
+  return out;
+}
+
 stop_matcher::stop_matcher(std::vector<std::string> stops) {
   for (auto& stop : stops) {
     if (stop.empty()) continue;

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe::text {
+
+/// A template's own stop strings and a client's.
+std::vector<std::string> joined(std::span<const std::string> a, std::span<const std::string> b);
 
 /// Watches a text for stop strings while it grows. Text that may still become a stop string is held
 /// back; the stop that is complete first ends the text (of those that end at the same byte, the

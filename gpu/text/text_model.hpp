@@ -101,8 +101,4 @@ expected<std::shared_ptr<const text_model>> load_gguf_text_model(const std::stri
                                                                  const std::string& chat_template,
                                                                  engine::position context_tokens);
 
-/// msg::OutputPlan on the wire and back.
-void write(msg::OutputPlan::Builder out, const engine::output_plan& plan);
-engine::output_plan read(msg::OutputPlan::Reader in);
-
 }  // namespace troupe::text

@@ -1,5 +1,6 @@
 #include "gpu/transfer/hand_over_wire.hpp"
 
+#include "gpu/text/output_plan.hpp"
 #include "messages/transfer.capnp.h"
 
 #include <capnp/message.h>
@@ -24,7 +25,7 @@ overloaded(Ts...) -> overloaded<Ts...>;
 constexpr std::uint64_t traversal_words_max = 4U << 20U;
 constexpr int nesting_max = 16;
 
-std::string text(capnp::Text::Reader in) { return {in.begin(), in.size()}; }
+std::string to_string(capnp::Text::Reader in) { return {in.begin(), in.size()}; }
 
 void write(msg::Failure::Builder out, const error& why) {
   out.setCode(why.code);
@@ -33,7 +34,7 @@ void write(msg::Failure::Builder out, const error& why) {
 }
 
 error read(msg::Failure::Reader in) {
-  return {text(in.getCode()), text(in.getMessage()), text(in.getParameter())};
+  return {to_string(in.getCode()), to_string(in.getMessage()), to_string(in.getParameter())};
 }
 
 template <class List, class Values>
@@ -41,36 +42,12 @@ void write_list(List out, const Values& values) {
   for (unsigned i = 0; i < out.size(); ++i) out.set(i, values[i]);
 }
 
-void write(msg::OutputPlan::Builder out, const engine::output_plan& plan) {
-  out.setGrammar(plan.grammar);
-  out.setGrammarLazy(plan.grammar_lazy);
-  out.setGrammarTriggersJson(plan.grammar_triggers_json);
-  write_list(out.initPreservedTokens(static_cast<unsigned>(plan.preserved_tokens.size())),
-             plan.preserved_tokens);
-  out.setParserJson(plan.parser_json);
-  auto stops = out.initStops(static_cast<unsigned>(plan.stops.size()));
-  for (unsigned i = 0; i < stops.size(); ++i) stops.set(i, plan.stops[i].c_str());
-  out.setGenerationPrompt(plan.generation_prompt);
-}
-
-engine::output_plan read(msg::OutputPlan::Reader in) {
-  engine::output_plan plan;
-  plan.grammar = text(in.getGrammar());
-  plan.grammar_lazy = in.getGrammarLazy();
-  plan.grammar_triggers_json = text(in.getGrammarTriggersJson());
-  for (auto id : in.getPreservedTokens()) plan.preserved_tokens.push_back(id);
-  plan.parser_json = text(in.getParserJson());
-  for (auto stop : in.getStops()) plan.stops.push_back(text(stop));
-  plan.generation_prompt = text(in.getGenerationPrompt());
-  return plan;
-}
-
 void write(msg::Open::Builder out, const offer_of_kv& offer) {
   write_list(out.initTokens(static_cast<unsigned>(offer.tokens.size())), offer.tokens);
   out.setKvUntil(offer.kv_until);
   out.setBytesPerToken(offer.bytes_per_token);
   out.setLayout(offer.layout);
-  write(out.initOutputPlan(), offer.plan);
+  text::write(out.initOutputPlan(), offer.plan);
   out.setCachedTokens(offer.cached_tokens);
   out.setSenderGeneration(offer.sender_generation);
 }
@@ -83,7 +60,7 @@ offer_of_kv read(msg::Open::Reader in) {
   offer.kv_until = in.getKvUntil();
   offer.bytes_per_token = in.getBytesPerToken();
   offer.layout = in.getLayout();
-  offer.plan = read(in.getOutputPlan());
+  offer.plan = text::read(in.getOutputPlan());
   offer.cached_tokens = in.getCachedTokens();
   offer.sender_generation = in.getSenderGeneration();
   return offer;

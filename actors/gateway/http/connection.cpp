@@ -24,14 +24,7 @@ using boost::system::error_code;
 
 namespace {
 
-openai::api_error make_error(int status, const char* code, std::string message) {
-  openai::api_error e;
-  e.status = status;
-  e.type = openai::type_for(status);
-  e.code = code;
-  e.message = std::move(message);
-  return e;
-}
+using openai::make_error;
 
 /// Returns how many bytes that were. A function, so that what is a temporary at its caller lives
 /// long enough: `buffers_range_ref` in a loop's head would refer to one that is gone.

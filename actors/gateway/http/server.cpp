@@ -38,12 +38,8 @@ error listen_error(const error_code& ec, const server_options& o, const char* wh
 }
 
 openai::api_error shutting_down() {
-  openai::api_error e;
-  e.status = 503;
-  e.type = openai::type_for(503);
-  e.code = "shutting_down";
-  e.message = "The server is shutting down; send the request again.";
-  return e;
+  return openai::make_error(503, "shutting_down",
+                            "The server is shutting down; send the request again.");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 
 namespace troupe::gateway::openai {
 
@@ -25,6 +26,11 @@ inline std::string type_for(int status) {
   if (status == 429) return "rate_limit_error";
   if (status == 503) return "service_unavailable_error";
   return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+inline api_error make_error(int status, std::string code, std::string message,
+                            std::string param = {}) {
+  return {status, type_for(status), std::move(code), std::move(param), std::move(message)};
 }
 
 }  // namespace troupe::gateway::openai

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <cstddef>
+#include "messages/prompt_chain.hpp"
+
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
 namespace troupe::gateway::openai {
 
-/// Bytes of canonical prompt in one block of the chain; a shorter rest at the end makes no block,
-/// so that boundary tokens are never claimed.
-inline constexpr std::size_t chain_block_bytes = 512;
+using msg::chain_block_bytes;
 
 /// The byte-block chain of a prompt: XXH3 over each block, seeded with the hash of the block
 /// before. Two prompts with a common beginning have a common beginning of their chains. Not

@@ -49,12 +49,7 @@ std::string_view type_name(json value) {
 
 bool checker::refuse(const path& at, std::string_view code, std::string message, int status) {
   if (!error_) {
-    error_ = api_error{};
-    error_->status = status;
-    error_->type = type_for(status);
-    error_->code = code;
-    error_->param = at.text();
-    error_->message = std::move(message);
+    error_ = make_error(status, std::string(code), std::move(message), at.text());
   }
   return false;
 }

@@ -18,18 +18,12 @@ namespace {
 
 using text::text_delta;
 
-std::vector<std::string> joined(std::span<const std::string> a, std::span<const std::string> b) {
-  std::vector<std::string> out(a.begin(), a.end());
-  out.insert(out.end(), b.begin(), b.end());
-  return out;
-}
-
 class chat_output final : public text::output_stream {
  public:
   chat_output(std::shared_ptr<const vocabulary> words, const engine::output_plan& plan,
               std::span<const std::string> stops)
       : words_(std::move(words)), spec_(parser_spec_from_json(plan.parser_json)),
-        shown_(plan.preserved_tokens), stops_(joined(plan.stops, stops)) {
+        shown_(plan.preserved_tokens), stops_(text::joined(plan.stops, stops)) {
     std::sort(shown_.begin(), shown_.end());
     how_.format = static_cast<common_chat_format>(spec_.format);
     how_.generation_prompt = plan.generation_prompt;

@@ -194,13 +194,13 @@ TEST_CASE_METHOD(stage,
   for (auto& [name, e] : entries) e.role = msg::Role::PREFILL;
   view->set(std::make_shared<directory::snapshot>(entries));
   CHECK_FALSE(hub.front->models().at(0).ready);
-  CHECK_THAT(hub.front->models().at(0).reason, Catch::Contains("no decode engine"));
+  CHECK_THAT(hub.front->models().at(0).reason, Catch::Contains("a decode engine is missing"));
   entries[second.name].role = msg::Role::DECODE;
   entries[second.name].state = msg::EntryState::LOADING;
   entries[second.name].detail = "40 %";
   view->set(std::make_shared<directory::snapshot>(entries));
   CHECK_THAT(hub.front->models().at(0).reason,
-             Catch::Contains("decode/p/c.0 is loading its model: 40 %"));
+             Catch::Contains("decode/p/c.0 is loading its model (40 %)"));
   entries[second.name].state = msg::EntryState::READY;
   view->set(std::make_shared<directory::snapshot>(entries));
   CHECK(hub.front->models().at(0).ready);

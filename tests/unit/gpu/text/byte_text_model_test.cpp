@@ -1,4 +1,5 @@
 #include "gpu/text/byte_text_model.hpp"
+#include "gpu/text/output_plan.hpp"
 #include "gpu/text/text_model.hpp"
 
 #include <capnp/message.h>

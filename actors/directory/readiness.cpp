@@ -1,0 +1,26 @@
+#include "actors/directory/readiness.hpp"
+
+#include "messages/entry_state.hpp"
+
+#include <fmt/format.h>
+
+namespace troupe::directory {
+
+void readiness::add(const entry& engine) {
+  if (engine.state == msg::EntryState::READY) {
+    both_ = both_ || engine.role == msg::Role::BOTH;
+    prefill_ = prefill_ || engine.role == msg::Role::PREFILL;
+    decode_ = decode_ || engine.role == msg::Role::DECODE;
+  }
+  states_ += fmt::format("{}{} is {}{}", states_.empty() ? "" : "; ", engine.name,
+                         msg::state_name(engine.state),
+                         engine.detail.empty() ? "" : " (" + engine.detail + ")");
+}
+
+std::string readiness::reasons() const {
+  if (states_.empty()) return "none of its engines has reported yet";
+  if (prefill_ == decode_) return states_;
+  return states_ + (prefill_ ? "; a decode engine is missing" : "; a prefill engine is missing");
+}
+
+}  // namespace troupe::directory
