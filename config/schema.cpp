@@ -109,7 +109,8 @@ constexpr field<pool> pool_fields[] = {
     {"step_tokens", count(1, 1LL << 16U), [](pool& x) -> slot { return &x.step_tokens; },
      "Token budget of one step: prefill chunk and decode tokens together."},
     {"cached_prefixes", count(0, 255), [](pool& x) -> slot { return &x.cached_prefixes; },
-     "Finished sequences kept for reuse."},
+     "Finished sequences kept for reuse; with slots at most 254, and 127 with a sliding-window "
+     "model."},
     {"prefix_reuse", of(value_type::flag), [](pool& x) -> slot { return &x.prefix_reuse; },
      "Whether a request may reuse the KV of an earlier one."},
     {"threads", count(0, 1'024), [](pool& x) -> slot { return &x.threads; },

@@ -38,11 +38,11 @@ enum ToolChoice { auto @0; none @1; required @2; function @3; }
 
 struct Message {
   role @0 :Text;               # system, developer, user, assistant, tool
-  content @1 :Text;            # text parts joined in order
+  content @1 :Text;            # text parts joined in order; none: null
   name @2 :Text;
   toolCallId @3 :Text;
   toolCallsJson @4 :Text;      # an assistant's `tool_calls` as JSON; empty: none
-  hasContent @5 :Bool;         # false: `content` was null
+  unused5 @5 :Bool;
 }
 
 struct Sampling {

@@ -18,7 +18,7 @@ struct WorkerRef {
   name @0 :Text;
   generation @1 :UInt64;
   transferAddress @2 :Data;
-  transferKind @3 :Text;
+  unused3 @3 :Text;
   sameHost @4 :Bool;
 }
 
@@ -30,7 +30,7 @@ struct Resume {
     ids @1 :List(Int32);       # every token sampled so far, in order
     emittedBytes @2 :UInt32;   # of this choice's text that the client has
     done @3 :Bool;             # finished in an earlier attempt: nothing to do
-    toolCallsEmittedJson @4 :Text;
+    unused4 @4 :Text;
   }
 }
 
@@ -51,7 +51,7 @@ struct Job {
 struct PrefillJob {
   job @0 :Job;
   decode @1 :WorkerRef;        # where the KV goes
-  keepFrom @2 :UInt32;         # tokens that decode is thought to hold; the exact number is settled between the workers
+  unused2 @2 :UInt32;
 }
 
 struct DecodeJob {
@@ -66,7 +66,7 @@ struct PromptPart { key @0 :JobKey; offset @1 :UInt32; bytes @2 :Data; }
 struct PartCredit { key @0 :JobKey; received @1 :UInt32; }   # bytes that arrived in order; the sender keeps at most 2 parts ahead
 
 struct CancelJobs { keys @0 :List(JobKey); reason @1 :Text; }
-struct RenewLeases { keys @0 :List(JobKey); leaseMs @1 :UInt32; }   # one a second from each node to each of its workers
+struct RenewLeases { keys @0 :List(JobKey); unused1 @1 :UInt32; }   # one a second from each node to each of its workers
 
 struct Accepted {
   # Before any HTTP header is sent: the prompt is rendered, tokenised and within the limits.
@@ -101,7 +101,7 @@ struct TokenBatch {
   # All streams of one node in one engine step.
   worker @0 :Text;
   generation @1 :UInt64;
-  step @2 :UInt64;
+  unused2 @2 :UInt64;
   streams @3 :List(StreamDelta);
 }
 
@@ -117,7 +117,7 @@ struct StreamDelta {
   toolCalls @6 :List(ToolCallDelta);
   logprobs @7 :List(TokenLogprob);
   finish @8 :FinishReason;
-  stopText @9 :Text;           # the stop string that ended it
+  unused9 @9 :Text;
   reasoning @10 :Text;
 }
 
@@ -135,6 +135,6 @@ struct JobDone {
   # Every choice has finished and the worker holds nothing more for this job.
   key @0 :JobKey;
   worker @1 :Text;
-  sampledTokens @2 :UInt32;    # over all choices
-  decodeUs @3 :UInt64;
+  unused2 @2 :UInt32;
+  unused3 @3 :UInt64;
 }

@@ -17,7 +17,7 @@ struct Hello {
   engine @6 :Text;          # an engine's directory name; empty for a node
   generation @7 :UInt64;    # an engine's, given by its launcher; 0 for a node
   configGeneration @8 :UInt64;
-  configDigest @9 :Data;
+  unused9 @9 :Data;
   configSections @10 :List(SectionDigest);  # to name the keys that differ
   build @11 :Text;
   secret @12 :Data;         # of this start, for engines; compared in constant time

@@ -34,7 +34,7 @@ struct Route {
   prefill @2 :WorkerRef;       # empty name for local and decodePrefills
   decode @3 :WorkerRef;
   lease @4 :UInt64;            # of the shard; given back by RouteRelease, or when the request's node is lost or its hub replaced
-  keepFrom @5 :UInt32;         # tokens that decode is thought to hold
+  unused5 @5 :UInt32;
   reason @6 :Text;             # scores of the best and of the next
 }
 

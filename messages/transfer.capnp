@@ -30,7 +30,7 @@ struct Open {
   bytesPerToken @2 :UInt32;
   layout @3 :UInt64;           # digest of the KV layout: model file, types, layers; both must agree
   outputPlan @4 :OutputPlan;
-  cachedTokens @5 :UInt32;
+  unused5 @5 :UInt32;
   senderGeneration @6 :UInt64;
 }
 

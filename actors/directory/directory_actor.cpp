@@ -79,8 +79,9 @@ struct actor_state {
       return;
     }
     spdlog::info(
-        "event=peer_up host={} protocol={}{}", x.peer.host, x.peer.protocol,
-        x.peer.skew.empty() ? "" : fmt::format(" config_skew=\"{}\"", fmt::join(x.peer.skew, ",")));
+        "event=peer_up host={} protocol={}{}{}", x.peer.host, x.peer.protocol,
+        x.peer.skew.empty() ? "" : fmt::format(" config_skew=\"{}\"", fmt::join(x.peer.skew, ",")),
+        x.peer.behind.empty() ? "" : " behind=" + x.peer.behind);
     if (auto old = peers.find(x.peer.host); old != peers.end() && old->second != x.link) {
       // The old link takes its routes along when it ends, so the peer's set must come in anew,
       // whatever its version.

@@ -37,7 +37,6 @@ msg::envelope<msg::Hello> make_hello(const identity& self) {
   d->setEngine(self.engine);
   d->setGeneration(self.generation);
   d->setConfigGeneration(self.config_generation);
-  d->setConfigDigest(kj::StringPtr(self.config_digest.c_str()).asBytes());
   auto sections = d->initConfigSections(static_cast<unsigned>(self.config_sections.size()));
   unsigned i = 0;
   for (const auto& [key, digest] : self.config_sections) {
@@ -125,6 +124,8 @@ expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
   std::map<std::string, std::uint64_t> theirs;
   for (auto s : hello.getConfigSections()) theirs[s.getKey()] = s.getDigest();
   peer.skew = config_skew(self.config_sections, theirs);
+  if (!peer.skew.empty() && hello.getConfigGeneration() != self.config_generation)
+    peer.behind = hello.getConfigGeneration() < self.config_generation ? peer.host : self.host;
   return peer;
 }
 

@@ -30,7 +30,6 @@ struct identity {
   std::string engine;            ///< an engine's name
   std::uint64_t generation = 0;  ///< an engine's
   std::uint64_t config_generation = 1;
-  std::string config_digest;
   std::map<std::string, std::uint64_t> config_sections;
   std::vector<std::uint8_t>
       secret;  ///< of this start of the node; proves that an engine is its child
@@ -47,6 +46,7 @@ struct peer_info {
   process_id process{};
   std::uint16_t protocol = 0;
   std::vector<std::string> skew;  ///< keys of the cluster file that differ; not a reason to refuse
+  std::string behind;  ///< where files differ, the host whose file has the lower generation
 };
 
 /// Decides about a peer's Hello. Pure.

@@ -123,7 +123,6 @@ struct hub_state {
       for (std::size_t at = 0; at < keys.size(); at += keys_per_renewal_max) {
         const auto count = std::min(keys_per_renewal_max, keys.size() - at);
         msg::draft<msg::RenewLeases> d{64 + count * 40};
-        d->setLeaseMs(static_cast<std::uint32_t>(context->lease.count()));
         auto list = d->initKeys(static_cast<unsigned>(count));
         for (std::size_t i = 0; i < count; ++i) write(list[static_cast<unsigned>(i)], keys[at + i]);
         if (auto e = std::move(d).freeze())

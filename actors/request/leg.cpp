@@ -109,7 +109,6 @@ expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t,
   msg::draft<msg::PrefillJob> d{hint(content.words, chain, done)};
   write_job(d->initJob(), t, content.words, long_content::in_parts, chain, done);
   d->setDecode(route.getDecode());
-  d->setKeepFrom(route.getKeepFrom());
   return frozen(std::move(d), done);
 }
 

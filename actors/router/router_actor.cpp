@@ -30,7 +30,6 @@ void write(msg::WorkerRef::Builder out, const directory::entry& e, bool same_hos
   out.setName(e.name);
   out.setGeneration(e.generation);
   out.setTransferAddress(kj::arrayPtr(e.transfer_address.data(), e.transfer_address.size()));
-  out.setTransferKind(e.transfer_kind);
   out.setSameHost(same_host);
 }
 
@@ -93,7 +92,6 @@ struct router_state {
       if (!c->prefill.name.empty()) write(d->initPrefill(), c->prefill, same_host);
       write(d->initDecode(), c->decode, same_host);
       d->setLease(c->lease);
-      d->setKeepFrom(c->keep_from);
       d->setReason(c->reason);
       auto answer_message = std::move(d).freeze();
       if (!answer_message) policy->release(c->lease);

@@ -3,6 +3,8 @@
 #include "actors/directory/readiness.hpp"
 #include "messages/prompt_chain.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <tuple>
 
@@ -189,7 +191,6 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   c.how = best.how;
   if (best.prefill) c.prefill = best.prefill->w->entry;
   c.decode = best.decode->w->entry;
-  c.keep_from = best.how == plan::local ? 0 : best.decode->cached;
   c.reason = fmt::format("score {:.0f} ({})", best.score, topology::to_string(best.far));
   if (best.last_pair) c.reason += ", the session's last pair";
   if (options.size() > 1)

@@ -64,7 +64,6 @@ struct route_choice {
   directory::entry prefill;  ///< name empty: none
   directory::entry decode;
   std::uint64_t lease = 0;
-  std::uint32_t keep_from = 0;  ///< tokens that decode is thought to hold
   std::string reason;
 };
 

@@ -83,13 +83,12 @@ bool engine_host::step() {
 }
 
 void engine_host::flush() {
-  ++steps_;
   if (!deltas_.empty()) {
     std::map<std::string, std::vector<const routed_delta*>> by_node;
     for (const auto& d : deltas_)
       if (!d.first.reply_to.empty()) by_node[d.first.reply_to].push_back(&d);
     for (const auto& [node, list] : by_node)
-      for (auto& e : make_token_batches(how_.worker, how_.generation, steps_, list))
+      for (auto& e : make_token_batches(how_.worker, how_.generation, list))
         how_.office->send({node, 0}, {how_.worker, how_.generation}, std::move(e));
     deltas_.clear();
   }
@@ -178,9 +177,9 @@ void engine_host::on_delta(engine::choice_delta delta) {
   deltas_.emplace_back(std::move(where), std::move(delta));
 }
 
-void engine_host::on_done(engine::job_id job, std::uint32_t sampled,
-                          std::chrono::microseconds decoding) {
-  events_.ends.push_back({job, sampled, decoding});
+void engine_host::on_done(engine::job_id job, std::uint32_t /*sampled*/,
+                          std::chrono::microseconds /*decoding*/) {
+  events_.ends.push_back(job);
 }
 
 void engine_host::on_failed(engine::job_failure failure) {

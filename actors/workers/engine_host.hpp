@@ -21,11 +21,6 @@ namespace troupe::workers {
 
 /// What a step brought about, for the worker actor: one message per step at most.
 struct engine_events {
-  struct done {
-    engine::job_id job = 0;
-    std::uint32_t sampled = 0;
-    std::chrono::microseconds decoding{0};
-  };
   struct prefilled {
     engine::job_id job = 0;
     engine::position cached = 0;
@@ -34,7 +29,7 @@ struct engine_events {
   };
   std::vector<engine::job_id> adoptions;
   std::vector<prefilled> prefills;
-  std::vector<done> ends;
+  std::vector<engine::job_id> ends;
   std::vector<engine::job_failure> failures;
   std::vector<engine::job_id> cancels;
   std::vector<std::uint64_t> blocks_added;
@@ -135,7 +130,6 @@ class engine_host final : engine::event_sink {
   // Engine thread only.
   engine_events events_;
   std::vector<std::pair<job_route, engine::choice_delta>> deltas_;
-  std::uint64_t steps_ = 0;
 };
 
 }  // namespace troupe::workers

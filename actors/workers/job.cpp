@@ -92,7 +92,6 @@ std::vector<engine::resumed_choice> read_resume(msg::Resume::Reader in) {
     for (auto id : c.getIds()) r.ids.push_back(id);
     r.emitted_bytes = c.getEmittedBytes();
     r.done = c.getDone();
-    r.tool_calls_emitted_json = c.getToolCallsEmittedJson().cStr();
     all.push_back(std::move(r));
   }
   return all;

@@ -62,7 +62,6 @@ void write_delta(msg::StreamDelta::Builder out, const job_route& route,
   }
   if (!d.logprobs.empty()) write_logprobs(out, d.logprobs);
   out.setFinish(wire_reason(d.why));
-  if (!d.stop_text.empty()) out.setStopText(d.stop_text);
 }
 
 }  // namespace
@@ -76,12 +75,11 @@ void write_failure(msg::Failure::Builder out, const error& why, int http_status,
 }
 
 std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
-    const std::string& worker, std::uint64_t generation, std::uint64_t step,
+    const std::string& worker, std::uint64_t generation,
     std::span<const routed_delta* const> deltas) {
   msg::draft<msg::TokenBatch> d{128 + deltas.size() * 256};
   d->setWorker(worker);
   d->setGeneration(generation);
-  d->setStep(step);
   auto streams = d->initStreams(static_cast<unsigned>(deltas.size()));
   for (unsigned i = 0; i < streams.size(); ++i)
     write_delta(streams[i], deltas[i]->first, deltas[i]->second);
@@ -91,8 +89,8 @@ std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
     spdlog::error("event=delta_too_large worker={} reason=\"{}\"", worker, frozen.error().message);
     return {};
   }
-  auto first = make_token_batches(worker, generation, step, deltas.first(deltas.size() / 2));
-  for (auto& e : make_token_batches(worker, generation, step, deltas.subspan(deltas.size() / 2)))
+  auto first = make_token_batches(worker, generation, deltas.first(deltas.size() / 2));
+  for (auto& e : make_token_batches(worker, generation, deltas.subspan(deltas.size() / 2)))
     first.push_back(std::move(e));
   return first;
 }

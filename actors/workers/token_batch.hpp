@@ -14,7 +14,7 @@ using routed_delta = std::pair<job_route, engine::choice_delta>;
 
 /// One step's deltas for one node. What is too large for one message is cut in two. Pure.
 std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
-    const std::string& worker, std::uint64_t generation, std::uint64_t step,
+    const std::string& worker, std::uint64_t generation,
     std::span<const routed_delta* const> deltas);
 
 void write_failure(msg::Failure::Builder out, const error& why, int http_status, bool retryable);

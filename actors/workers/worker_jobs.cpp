@@ -315,15 +315,13 @@ void worker_state::happened(engine_events& x) {
       else
         fail(*j, f.why, f.retryable ? status_unavailable : status_internal, f.retryable);
     }
-  for (const auto& d : x.ends)
-    if (auto* j = find(d.job)) {
+  for (auto id : x.ends)
+    if (auto* j = find(id)) {
       j->in_engine = false;
       if (!j->ended) {
         msg::draft<msg::JobDone> m;
         write(m->initKey(), j->key);
         m->setWorker(options.self.name);
-        m->setSampledTokens(d.sampled);
-        m->setDecodeUs(static_cast<std::uint64_t>(d.decoding.count()));
         send(j->reply_to, std::move(m));
       }
       end_well(*j);

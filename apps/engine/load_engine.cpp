@@ -1,5 +1,6 @@
 #include "apps/engine/load_engine.hpp"
 
+#include "config/problem.hpp"
 #include "config/values.hpp"
 #include "gpu/engine/llama/llama_runner.hpp"
 #include "gpu/engine/make_engine.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 /// Sequences beside those that run and those that are cached: further choices of requests with `n`,
 /// and one to move prefixes through.
-constexpr std::uint32_t spare_sequences = 8;
+constexpr engine::slot_id spare_sequences = 8;
 /// Buffers for KV pieces, however large a piece may be: one is sent while the next one is written.
 constexpr std::size_t piece_buffers_min = 2;
 
@@ -30,8 +31,16 @@ constexpr float vocabulary_done = 0.05F;
 constexpr float weights_done = 0.95F;
 
 engine::slot_id sequences(const config::pool& pool) {
-  return static_cast<engine::slot_id>(std::min<std::uint32_t>(
-      pool.slots + pool.cached_prefixes + spare_sequences, engine::llama_sequences_max - 1));
+  return static_cast<engine::slot_id>(pool.slots + pool.cached_prefixes);
+}
+
+/// Where the cluster file says how many sequences a pool has.
+std::string where_sequences(const config::cluster& cluster, const config::pool& pool) {
+  const auto at = fmt::format("pool[{}].", &pool - cluster.pools.data());
+  for (const auto* key : {"slots", "cached_prefixes"})
+    if (auto i = cluster.origins.find(at + key); i != cluster.origins.end())
+      return config::to_string(i->second);
+  return config::to_string(pool.where);
 }
 
 /// Cores of the machine, shared out among the engines on it. Hosts of a cluster on loopback stand
@@ -55,7 +64,7 @@ expected<std::unique_ptr<engine::model_runner>> make_simulated(const config::mod
   engine::simulated_options o;
   o.model = model.name;
   o.context_tokens = model.context_tokens;
-  o.slots = sequences(pool);
+  o.slots = sequences(pool) + spare_sequences;
   o.cells = pool.kv_tokens;
   o.vocabulary = text.vocabulary();
   if (model.path.empty())
@@ -85,12 +94,19 @@ expected<std::unique_ptr<engine::model_runner>> load_llama(
   o.context_tokens = model.context_tokens;
   o.cells = pool.kv_tokens;
   o.slots = sequences(pool);
+  o.spare_slots = spare_sequences;
   o.step_tokens = pool.step_tokens;
   o.threads = threads_of(cluster, pool);
   o.gpu_layers = static_cast<std::int32_t>(pool.gpu_layers);
   o.progress = progress;
   auto runner = engine::llama_runner::load(o);
-  if (!runner) return std::move(runner).error();
+  if (!runner) {
+    auto why = std::move(runner).error();
+    if (why.code == "too_many_slots")
+      why.message = fmt::format("{}: pool \"{}\": {}", where_sequences(cluster, pool), pool.name,
+                                why.message);
+    return why;
+  }
   return std::unique_ptr<engine::model_runner>{*std::move(runner)};
 }
 

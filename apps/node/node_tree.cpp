@@ -80,7 +80,6 @@ expected<void> node_tree::start_links() {
   context.self.kind = msg::ProcessKind::NODE;
   context.self.host = setup_.host;
   context.self.config_generation = c.generation;
-  context.self.config_digest = c.digest;
   context.self.config_sections = c.section_digests;
   context.self.secret = random_secret();
   for (const auto& h : c.hosts) context.known_hosts.push_back(h.name);

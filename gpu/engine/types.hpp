@@ -76,7 +76,6 @@ struct resumed_choice {
   std::vector<token_id> ids;
   std::uint32_t emitted_bytes = 0;
   bool done = false;
-  std::string tool_calls_emitted_json;
 };
 
 }  // namespace troupe::engine

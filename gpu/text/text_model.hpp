@@ -67,8 +67,8 @@ class text_model {
   virtual ~text_model() = default;
 
   /// Renders and tokenises. Errors carry `code`, `message` and `parameter` for the client
-  /// (`context_length_exceeded`, `invalid_schema`, `template_failed`, ...). `unwanted` may be set by
-  /// another thread: what is left to do is not begun then, and the error is `cancelled`.
+  /// (`context_length_exceeded`, `invalid_schema`, `template_failed`, ...). `unwanted` may be set
+  /// by another thread: what is left to do is not begun then, and the error is `cancelled`.
   virtual expected<rendered_prompt> render(msg::Completion::Reader request,
                                            const std::atomic<bool>& unwanted) const = 0;
   /// One that is wanted to its end.

@@ -48,7 +48,6 @@ void write(msg::Open::Builder out, const offer_of_kv& offer) {
   out.setBytesPerToken(offer.bytes_per_token);
   out.setLayout(offer.layout);
   text::write(out.initOutputPlan(), offer.plan);
-  out.setCachedTokens(offer.cached_tokens);
   out.setSenderGeneration(offer.sender_generation);
 }
 
@@ -61,7 +60,6 @@ offer_of_kv read(msg::Open::Reader in) {
   offer.bytes_per_token = in.getBytesPerToken();
   offer.layout = in.getLayout();
   offer.plan = text::read(in.getOutputPlan());
-  offer.cached_tokens = in.getCachedTokens();
   offer.sender_generation = in.getSenderGeneration();
   return offer;
 }

@@ -22,7 +22,6 @@ struct offer_of_kv {
   std::uint32_t bytes_per_token = 0;
   std::uint64_t layout = 0;
   engine::output_plan plan;
-  std::uint32_t cached_tokens = 0;
   std::uint64_t sender_generation = 0;
 };
 

@@ -64,17 +64,14 @@ class Clients(unittest.TestCase):
         with pd() as c:
             c.start()
             c.wait_ready()
-            def workers():
-                return c.get("/debug/workers")[1]["workers"]
-
             # As many as there are slots, each for 40 s: were a single one to stay, it would be seen.
             for _ in range(16):
                 connection = http.client.HTTPConnection("127.0.0.1", c.gateway_port, timeout=30)
                 connection.request("POST", "/v1/completions", json.dumps({**body(tokens=4000), "stream": True}), {"Content-Type": "application/json"})
                 connection.getresponse().readline()
                 connection.close()
-            self.assertEqual({w["role"] for w in workers()}, {"prefill", "decode"})
-            wait_until(lambda: all(w["idle"] and w["running"] == 0 and w["kv_used_tokens"] == 0 for w in workers()), lambda: f"idle workers: {workers()}", 15)
+            self.assertEqual({w["role"] for w in c.workers()}, {"prefill", "decode"})
+            c.wait_idle(15)
             began = time.monotonic()
             streams = [Stream(c, body(tokens=10)) for _ in range(16)]
             for s in streams:

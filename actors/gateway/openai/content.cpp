@@ -34,7 +34,6 @@ void set_messages(msg::Completion::Builder root, std::span<const chat_message> m
       fill(to.initToolCallId(size_of(from.tool_call_id)), from.tool_call_id);
     if (!from.tool_calls_json.empty())
       fill(to.initToolCallsJson(size_of(from.tool_calls_json)), from.tool_calls_json);
-    to.setHasContent(from.has_content);
   }
 }
 

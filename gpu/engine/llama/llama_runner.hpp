@@ -23,7 +23,8 @@ struct llama_options {
   std::string name;                 ///< as clients call the model; empty: the file's own
   position context_tokens = 0;      ///< longest sequence; 0: what the model was trained for
   std::uint32_t cells = 16384;      ///< KV cells in all
-  slot_id slots = 40;               ///< sequences: running, cached and spare
+  slot_id slots = 40;               ///< sequences that there must be: running and cached
+  slot_id spare_slots = 0;          ///< and further ones, as many of them as there is room for
   std::uint32_t step_tokens = 512;  ///< most tokens of one forward pass
   std::uint32_t threads = 0;        ///< that compute; 0: one per core
   std::int32_t gpu_layers = 0;
@@ -50,8 +51,8 @@ slot_id llama_slots_max(bool sliding_window);
 class llama_runner final : public model_runner {
  public:
   /// Loads the model and makes its context. Errors: those of `gguf::open`, `model_unsupported` (no
-  /// decoder, an encoder), `context_too_long` (the model was trained for less), `out_of_memory`,
-  /// `model_failed` (its first pass did not come out).
+  /// decoder, an encoder), `context_too_long` (the model was trained for less), `too_many_slots`,
+  /// `out_of_memory`, `model_failed` (its first pass did not come out).
   static expected<std::unique_ptr<llama_runner>> load(const llama_options& options);
 
   ~llama_runner() override;

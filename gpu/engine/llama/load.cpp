@@ -58,6 +58,11 @@ expected<void> check_kind(const llama_model* model, const llama_options& options
   return ok;
 }
 
+slot_id slots_with_spares(const llama_model* model, const llama_options& options) {
+  return std::min(options.slots + options.spare_slots,
+                  llama_slots_max(llama_model_n_swa(model) > 0));
+}
+
 std::uint64_t layout_digest(std::uint64_t file, const llama_model* model,
                             const llama_context_params& params) {
   const std::array<std::uint64_t, 8> parts{
@@ -76,7 +81,7 @@ std::uint64_t layout_digest(std::uint64_t file, const llama_model* model,
 
 llama_runner::llama_runner(gguf::model_ptr model, context_ptr context, const llama_options& options)
     : model_(std::move(model)), context_(std::move(context)),
-      memory_(llama_get_memory(context_.get())), slots_(options.slots),
+      memory_(llama_get_memory(context_.get())), slots_(slots_with_spares(model_.get(), options)),
       cells_(llama_n_ctx(context_.get())),
       batch_(std::make_unique<batch_storage>(options.step_tokens)) {
   window_ = static_cast<std::uint32_t>(std::max(llama_model_n_swa(model_.get()), 0));
@@ -114,15 +119,18 @@ expected<std::unique_ptr<llama_runner>> llama_runner::load(const llama_options& 
   if (options.slots > llama_slots_max(window)) {
     return error{
         "too_many_slots",
-        fmt::format("{} sequences (slots and cached prefixes) are asked for; with the model "
-                    "{} there can be at most {}",
-                    options.slots, options.path, llama_slots_max(window))};
+        fmt::format("{} sequences (`slots` and `cached_prefixes` of the pool) are asked for; with "
+                    "the model {}{} there can be at most {}",
+                    options.slots, options.path,
+                    window ? ", which has a sliding window and needs each twice," : "",
+                    llama_slots_max(window))};
   }
+  const auto slots = slots_with_spares(model->get(), options);
   auto params = llama_context_default_params();
   params.n_ctx = options.cells;
   params.n_batch = options.step_tokens;
   params.n_ubatch = options.step_tokens;  // one graph per pass: an abort leaves nothing half done
-  params.n_seq_max = static_cast<std::uint32_t>(window ? 2 * options.slots : options.slots) + 1;
+  params.n_seq_max = static_cast<std::uint32_t>(window ? 2 * slots : slots) + 1;
   params.n_outputs_max = params.n_seq_max;
   const auto threads = static_cast<std::int32_t>(
       options.threads > 0 ? options.threads : std::max(std::thread::hardware_concurrency(), 1U));

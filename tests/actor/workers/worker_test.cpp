@@ -89,7 +89,6 @@ TEST_CASE_METHOD(alone, "a renewed lease holds") {
     auto key = d->initKeys(1)[0];
     key.setRequestLow(1);
     key.setAttempt(1);
-    d->setLeaseMs(3'000);
     office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
     advance(1s);
   }

@@ -64,7 +64,7 @@ TEST_CASE("a small chat becomes a completion with defaults", "[gateway]") {
   REQUIRE(m.size() == 1);
   REQUIRE(m[0].getRole() == "user");
   REQUIRE(m[0].getContent() == "hi");
-  REQUIRE(m[0].getHasContent());
+  REQUIRE(m[0].hasContent());
   REQUIRE(c.get().getSampling().getTemperature() == 1.0F);
   REQUIRE(c.get().getSampling().getSeed() == 4711);
   REQUIRE(c.get().getResponseFormat().isText());
@@ -128,9 +128,9 @@ TEST_CASE("a conversation with parts, tool calls and their answers", "[gateway]"
   const auto m = c.get().getPrompt().getMessages();
   REQUIRE(m.size() == 5);
   REQUIRE(m[0].getContent() == "ab");
-  REQUIRE(m[1].getHasContent());
+  REQUIRE(m[1].hasContent());
   REQUIRE(m[2].getName() == "Ann-1");
-  REQUIRE_FALSE(m[3].getHasContent());
+  REQUIRE_FALSE(m[3].hasContent());
   REQUIRE(m[3].getToolCallsJson() ==
           R"([{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}])");
   REQUIRE(m[4].getToolCallId() == "c1");

@@ -166,4 +166,9 @@ TEST_CASE("another configuration is skew, not a refusal") {
   auto p = judge_peer(node("a", 1), peer);
   REQUIRE(p);
   CHECK(p->skew == std::vector<std::string>{"health", "pool"});
+  CHECK(p->behind.empty());
+  peer.config_generation = 2;
+  CHECK(judge_peer(node("a", 1), peer)->behind == "a");
+  peer.config_generation = 0;
+  CHECK(judge_peer(node("a", 1), peer)->behind == "b");
 }

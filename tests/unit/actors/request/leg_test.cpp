@@ -21,7 +21,6 @@ prompt_content content(std::size_t prompt_bytes, unsigned biases = 1) {
   auto m = c.getPrompt().initMessages(1)[0];
   m.setRole("user");
   m.setContent(std::string(prompt_bytes, 'x'));
-  m.setHasContent(true);
   c.setChoices(3);
   c.setMaxTokens(77);
   auto s = c.initSampling();
@@ -65,8 +64,6 @@ struct route {
     auto d = r.initDecode();
     d.setName("decode/p/b.0");
     d.setGeneration(8);
-    d.setTransferKind("ucx");
-    r.setKeepFrom(64);
   }
 };
 
@@ -140,7 +137,6 @@ TEST_CASE("a job carries its key, terms, chain and what the client has") {
   CHECK(j.getChain()[2] == 3);
   REQUIRE(j.getResume().getChoices().size() == 1);
   CHECK(j.getResume().getChoices()[0].getIds()[0] == 42);
-  CHECK(job->getKeepFrom() == 64);
   CHECK(std::string{job->getDecode().getName().cStr()} == "decode/p/b.0");
   CHECK(job->getDecode().getGeneration() == 8);
   CHECK(j.getContent().getInline() == p.words.asPtr().asBytes());

@@ -174,7 +174,6 @@ TEST_CASE("how the KV travels follows from what decode holds") {
   SECTION("nothing: all of it") {
     auto c = s.choose(q);
     CHECK(c.how == plan::full);
-    CHECK(c.keep_from == 0);
     CHECK(s.view("prefill/p/a1.0").leased_tokens == 1'000);
     CHECK(s.view("decode/p/a1.0").leased_tokens == 100);
   }
@@ -182,7 +181,6 @@ TEST_CASE("how the KV travels follows from what decode holds") {
     REQUIRE(s.knows("decode/p/a1.0", {1, 2}));
     auto c = s.choose(q);
     CHECK(c.how == plan::from_position);
-    CHECK(c.keep_from == 256);
     CHECK(c.prefill.name == "prefill/p/a1.0");
   }
   SECTION("all but a little: decode computes the rest itself, without prefill") {

@@ -148,12 +148,10 @@ TEST_CASE("what a client has already is read back") {
   ids.set(1, 6);
   choices[0].setEmittedBytes(9);
   choices[1].setDone(true);
-  choices[1].setToolCallsEmittedJson("[]");
   const auto all = read_resume(b.getRoot<msg::Resume>().asReader());
   REQUIRE(all.size() == 2);
   CHECK(all[0].ids == std::vector<engine::token_id>{5, 6});
   CHECK(all[0].emitted_bytes == 9);
   CHECK_FALSE(all[0].done);
   CHECK(all[1].done);
-  CHECK(all[1].tool_calls_emitted_json == "[]");
 }

@@ -35,15 +35,13 @@ TEST_CASE("a delta keeps all that it says") {
   d.second.tool_calls = {{3, "id", "name", "{}"}};
   d.second.logprobs = {{{10, std::string("\0\xff", 2), -0.5F}, {{12, "t", -1.0F}}}};
   d.second.why = engine::finish::tool_calls;
-  d.second.stop_text = "STOP";
   const std::vector<routed_delta> all{d};
   const auto list = pointers(all);
-  const auto batches = make_token_batches("decode/p/h.0", 5, 77, list);
+  const auto batches = make_token_batches("decode/p/h.0", 5, list);
   REQUIRE(batches.size() == 1);
   msg::view<msg::TokenBatch> b{batches[0]};
   CHECK(std::string{b->getWorker().cStr()} == "decode/p/h.0");
   CHECK(b->getGeneration() == 5);
-  CHECK(b->getStep() == 77);
   REQUIRE(b->getStreams().size() == 1);
   auto s = b->getStreams()[0];
   CHECK(msg::read(s.getKey()) == msg::job_key{{1, 42}, 2, 3});
@@ -58,14 +56,13 @@ TEST_CASE("a delta keeps all that it says") {
   CHECK(s.getLogprobs()[0].getBytes().size() == 2);
   CHECK(s.getLogprobs()[0].getTop()[0].getId() == 12);
   CHECK(s.getFinish() == msg::FinishReason::TOOL_CALLS);
-  CHECK(s.getStopText() == "STOP");
 }
 
 TEST_CASE("what does not fit one message is cut, in order and without a loss") {
   std::vector<routed_delta> all;
   for (std::uint64_t i = 0; i < 10; ++i) all.push_back(delta_of(i, std::string(300'000, 'x')));
   const auto list = pointers(all);
-  const auto batches = make_token_batches("w", 1, 1, list);
+  const auto batches = make_token_batches("w", 1, list);
   CHECK(batches.size() >= 3);
   std::uint64_t next = 0;
   for (const auto& e : batches) {
@@ -83,7 +80,7 @@ TEST_CASE("no deltas, no streams; one that never fits is left out alone") {
   all.push_back(delta_of(3, "c"));
   const auto list = pointers(all);
   std::vector<std::uint64_t> got;
-  for (const auto& e : make_token_batches("w", 1, 1, list))
+  for (const auto& e : make_token_batches("w", 1, list))
     for (auto s : msg::view<msg::TokenBatch> { e } -> getStreams())
       got.push_back(s.getKey().getRequestLow());
   CHECK(got == std::vector<std::uint64_t>{1, 3});

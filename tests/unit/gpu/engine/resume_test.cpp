@@ -106,8 +106,8 @@ TEST_CASE("resume: finished choices stay finished, the others go on") {
   whole.run();
   spec.resume.resize(3);
   const auto first = ids_of(whole, 1, 0);
-  spec.resume[0] = {{first.begin(), first.begin() + 10}, 10, false, {}};
-  spec.resume[1] = {ids_of(whole, 1, 1), 25, true, {}};
+  spec.resume[0] = {{first.begin(), first.begin() + 10}, 10, false};
+  spec.resume[1] = {ids_of(whole, 1, 1), 25, true};
   rig r;
   REQUIRE(r.machine->submit(spec));
   r.run();

@@ -107,6 +107,15 @@ TEST_CASE("what a model cannot do is refused at load") {
   CHECK(load_error(options).code == "invalid_options");
 }
 
+TEST_CASE("spare slots are as many as there is room for") {
+  auto options = tiny_options();
+  options.slots = 3;
+  options.spare_slots = 8;
+  CHECK(load(options)->slots() == 11);
+  options.slots = 250;
+  CHECK(load(options)->slots() == llama_slots_max(false));
+}
+
 TEST_CASE("any number of slots and step tokens makes a runner") {
   for (const slot_id slots : {1, 2, 40, 255}) {
     for (const std::uint32_t step : {1U, 3U, 64U, 512U}) {

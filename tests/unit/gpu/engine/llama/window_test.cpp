@@ -16,6 +16,20 @@ llama_options gemma_options() {
   return options;
 }
 
+TEST_CASE("a sliding-window model has half as many slots, and says so") {
+  if (!have_gemma()) return;
+  auto options = gemma_options();
+  options.slots = 127;
+  options.spare_slots = 8;
+  CHECK(load(options)->slots() == 127);
+  options.slots = 128;
+  const auto refused = llama_runner::load(options);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == "too_many_slots");
+  CHECK(refused.error().message.find("sliding window") != std::string::npos);
+  CHECK(refused.error().message.find("at most 127") != std::string::npos);
+}
+
 TEST_CASE("a sliding-window model hands over ranges longer than its window") {
   if (!have_gemma()) return;
   check_handover(gemma_options(), 640, {600, 639}, 12);

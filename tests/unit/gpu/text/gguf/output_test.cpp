@@ -1,5 +1,7 @@
 #include "text_fixture.hpp"
 
+#include "gpu/text/output_plan.hpp"
+
 #include "gpu/text/utf8.hpp"
 
 namespace troupe::text {

@@ -42,7 +42,6 @@ struct request {
     for (unsigned i = 0; i < list.size(); ++i) {
       list[i].setRole(messages[i].role);
       list[i].setContent(messages[i].content);
-      list[i].setHasContent(true);
     }
   }
 };
