@@ -20,6 +20,16 @@ namespace {
 
 std::string_view view(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
+/// Where the prompt comes from.
+const char* parameter_of(msg::Completion::Reader request) {
+  return request.getIsChat() ? "messages" : "prompt";
+}
+
+error with_parameter(error why, msg::Completion::Reader request) {
+  why.parameter = parameter_of(request);
+  return why;
+}
+
 class gguf_text_model final : public text_model {
  public:
   gguf_text_model(std::shared_ptr<const gguf::vocabulary> words, std::unique_ptr<gguf::chat> chat,
@@ -73,7 +83,8 @@ class gguf_text_model final : public text_model {
   expected<void> add_schema(rendering& r) const;
   void make_bos_unique(std::vector<token_id>& tokens) const;
   expected<void> check_biases(msg::Completion::Reader request) const;
-  expected<void> check_length(const rendering& r, std::size_t tokens) const;
+  expected<void> check_length(const rendering& r, std::size_t tokens,
+                              std::string_view more_than = {}) const;
 
   std::shared_ptr<const gguf::vocabulary> words_;
   std::unique_ptr<gguf::chat> chat_;
@@ -151,12 +162,19 @@ expected<void> gguf_text_model::take_tokens(rendering& r) const {
 /// Its length is looked at before anything else is done with the tokens.
 expected<void> gguf_text_model::tokenize_prompt(rendering& r, std::string_view text) const {
   if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
-  auto tokens = words_->tokenize(text, true, true);
-  if (!tokens) return tokens.error();
+  std::size_t begins = 0;  // the beginning tokens in front, which count once
+  bool whole = true;
+  const auto more = [&](std::span<const token_id> so_far) {
+    while (begins < so_far.size() && so_far[begins] == words_->bos()) ++begins;
+    whole = !r.unwanted && so_far.size() - begins <= context_tokens_;
+    return whole;
+  };
+  auto tokens = words_->tokenize(text, true, true, more);
+  if (!tokens) return with_parameter(tokens.error(), r.request);
   if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
   r.out.tokens = std::move(*tokens);
   make_bos_unique(r.out.tokens);
-  return check_length(r, r.out.tokens.size());
+  return check_length(r, r.out.tokens.size(), whole ? "" : "more than ");
 }
 
 expected<void> gguf_text_model::add_schema(rendering& r) const {
@@ -179,16 +197,17 @@ void gguf_text_model::make_bos_unique(std::vector<token_id>& tokens) const {
   if (other - tokens.begin() > 1) tokens.erase(tokens.begin(), other - 1);
 }
 
-expected<void> gguf_text_model::check_length(const rendering& r, std::size_t tokens) const {
-  const auto* parameter = r.request.getIsChat() ? "messages" : "prompt";
+expected<void> gguf_text_model::check_length(const rendering& r, std::size_t tokens,
+                                             std::string_view more_than) const {
+  const auto* parameter = parameter_of(r.request);
   if (tokens == 0)
     return error{"empty_prompt", "the prompt is empty, and the model has no token that begins one",
                  parameter};
   if (tokens + 1 > context_tokens_) {
     return error{"context_length_exceeded",
-                 fmt::format("the prompt has {} tokens; with at least one for the answer that is "
+                 fmt::format("the prompt has {}{} tokens; with at least one for the answer that is "
                              "more than the model's context of {}",
-                             tokens, context_tokens_),
+                             more_than, tokens, context_tokens_),
                  parameter};
   }
   return ok;

@@ -15,6 +15,22 @@ namespace {
 constexpr std::size_t usual_piece_bytes = 64;
 constexpr std::size_t text_bytes_max = std::numeric_limits<std::int32_t>::max() / 2;
 
+/// Of tokenisers whose tokens depend on nothing beyond the text between two special tokens.
+std::optional<std::vector<special_tokens::special>> specials_of(const llama_vocab* vocab,
+                                                                std::uint32_t size) {
+  const auto type = llama_vocab_type(vocab);
+  if (type != LLAMA_VOCAB_TYPE_SPM && type != LLAMA_VOCAB_TYPE_BPE) return std::nullopt;
+  constexpr auto kinds = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_USER_DEFINED |
+                         LLAMA_TOKEN_ATTR_UNKNOWN;
+  std::vector<special_tokens::special> out;
+  for (token_id t = 0; t < static_cast<token_id>(size); ++t) {
+    const auto attributes = static_cast<unsigned>(llama_vocab_get_attr(vocab, t));
+    if ((attributes & kinds) != 0)
+      out.push_back({llama_vocab_get_text(vocab, t), (attributes & LLAMA_TOKEN_ATTR_LSTRIP) != 0});
+  }
+  return out;
+}
+
 }  // namespace
 
 vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
@@ -22,6 +38,7 @@ vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
       size_(static_cast<std::uint32_t>(llama_vocab_n_tokens(vocab_))) {
   if (llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL)
     bos_ = llama_vocab_bos(vocab_);
+  if (auto specials = specials_of(vocab_, size_); specials) specials_.emplace(*std::move(specials));
   for (token_id t = 0; contains(t); ++t) {
     if (llama_vocab_is_eog(vocab_, t))
       end_tokens_.push_back(t);
@@ -31,11 +48,42 @@ vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
 }
 
 expected<std::vector<token_id>> vocabulary::tokenize(std::string_view text, bool add_special,
-                                                     bool parse_special) const {
+                                                     bool parse_special,
+                                                     const keep_going& more) const {
   if (text.size() > text_bytes_max) {
     return error{"prompt_too_long",
                  fmt::format("a text of {} bytes is too long to tokenise", text.size())};
   }
+  if (parse_special && specials_ && text.size() > specials_per_part)
+    return tokenize_in_parts(text, add_special, more);
+  return tokenize_at_once(text, add_special, parse_special);
+}
+
+/// What llama.cpp does in one call takes time with the square of the special tokens' number.
+expected<std::vector<token_id>> vocabulary::tokenize_in_parts(std::string_view text,
+                                                              bool add_special,
+                                                              const keep_going& more) const {
+  std::vector<token_id> out;
+  if (add_special && bos_) out.push_back(*bos_);
+  for (std::size_t from = 0; from < text.size();) {
+    if (from > 0 && more && !more(out)) return out;
+    const auto end = specials_->part_end(text, from);
+    if (!end)
+      return error{"prompt_too_long",
+                   fmt::format("the text has more than {} special tokens that run into each other",
+                               specials_per_part_max)};
+    auto part = tokenize_at_once(text.substr(from, *end - from), false, true);
+    if (!part) return part;
+    out.insert(out.end(), part->begin(), part->end());
+    from = *end;
+  }
+  if (add_special && llama_vocab_get_add_eos(vocab_)) out.push_back(llama_vocab_eos(vocab_));
+  return out;
+}
+
+expected<std::vector<token_id>> vocabulary::tokenize_at_once(std::string_view text,
+                                                             bool add_special,
+                                                             bool parse_special) const {
   const auto bytes = static_cast<std::int32_t>(text.size());
   // Hardly ever are there more tokens than bytes; a second call would do all of the work again.
   std::vector<token_id> out(text.size() + 16);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include "gpu/text/gguf/gguf_file.hpp"
+#include "gpu/text/gguf/special_tokens.hpp"
 #include "gpu/text/text_model.hpp"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,9 +23,13 @@ class vocabulary {
  public:
   explicit vocabulary(std::shared_ptr<const llama_model> model);
 
-  /// Errors: `prompt_too_long` beyond what an `int` can count.
+  /// Asked now and then with the tokens so far; false leaves the rest of the text out.
+  using keep_going = std::function<bool(std::span<const token_id>)>;
+
+  /// Errors: `prompt_too_long` beyond what an `int` can count, or with too many special tokens that
+  /// run into each other.
   expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
-                                           bool parse_special) const;
+                                           bool parse_special, const keep_going& more = {}) const;
   /// The bytes that a token adds to running text; `special`: those of control tokens, too, which
   /// otherwise add none.
   std::string piece(token_id token, bool special = false) const;
@@ -49,6 +55,12 @@ class vocabulary {
   std::optional<token_id> bos_;
   std::vector<token_id> end_tokens_;
   std::vector<token_id> character_tokens_;
+  std::optional<special_tokens> specials_;  ///< where a text can be tokenised in parts
+
+  expected<std::vector<token_id>> tokenize_at_once(std::string_view text, bool add_special,
+                                                   bool parse_special) const;
+  expected<std::vector<token_id>> tokenize_in_parts(std::string_view text, bool add_special,
+                                                    const keep_going& more) const;
 };
 
 }  // namespace troupe::gguf
