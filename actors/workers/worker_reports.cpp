@@ -12,6 +12,8 @@ namespace troupe::workers {
 
 worker_state::~worker_state() {
   if (options.office) options.office->unbind(options.self.name, options.self.generation);
+  if (options.hand_over)
+    options.hand_over->cancel_all({"worker_stopped", options.self.name + " has ended"});
 }
 
 time_point worker_state::now() const { return time_point{self->clock().now().time_since_epoch()}; }

@@ -556,6 +556,15 @@ void hand_over_service::driver::cancel(const job_key& key, error why) {
   if (auto* r = find_receiving(key)) run(*r, r->session.cancel(why));
 }
 
+void hand_over_service::driver::cancel_all(const error& why) {
+  turn t(*this);
+  // A session that ends removes itself.
+  while (!sending_.empty())
+    run(*sending_.begin()->second, sending_.begin()->second->session.cancel(why));
+  while (!receiving_.empty())
+    run(*receiving_.begin()->second, receiving_.begin()->second->session.cancel(why));
+}
+
 void hand_over_service::driver::tick(time_point at) {
   turn t(*this);
   // A session that ends removes itself.

@@ -32,6 +32,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
   void refuse(const job_key& key, error why);
   void adopted(const job_key& key);
   void cancel(const job_key& key, error why);
+  void cancel_all(const error& why);
   void tick(time_point now);
   void worker_gone(std::span<const std::byte> address, bool certainly_dead);
   void on_buffer_free(std::function<void()> call);

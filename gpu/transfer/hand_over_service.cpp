@@ -46,6 +46,8 @@ void hand_over_service::adopted(const job_key& key) { driver_->adopted(key); }
 void hand_over_service::cancel(const job_key& key, error why) {
   driver_->cancel(key, std::move(why));
 }
+void hand_over_service::cancel_all(const error& why) { driver_->cancel_all(why); }
+
 void hand_over_service::tick(time_point now) { driver_->tick(now); }
 void hand_over_service::worker_gone(std::span<const std::byte> address, bool certainly_dead) {
   driver_->worker_gone(address, certainly_dead);

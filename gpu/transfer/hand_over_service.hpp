@@ -106,6 +106,8 @@ class hand_over_service {
   // -- both --------------------------------------------------------------------
   /// Ends the job's session, whichever side; the peer is told, `on_failed` follows.
   void cancel(const job_key& key, error why);
+  /// Ends all sessions so. A worker's last word: callbacks hold what they work for.
+  void cancel_all(const error& why);
   /// Checks deadlines; call a few times a second.
   void tick(time_point now);
   /// A worker's process has ended (`certainly_dead`) or it can't be reached: ends all sessions with

@@ -193,9 +193,8 @@ struct fleet : deterministic_system {
   /// other workers of the host.
   void kill(machine& m, bool silently = false) {
     m.alive = false;
-    caf::anon_send_exit(m.actor, caf::exit_reason::kill);
-    run();
     if (m.hand_over) fabric->kill(m.hand_over->local_address(), silently);
+    caf::anon_send_exit(m.actor, caf::exit_reason::kill);
     run();
     if (silently) tell_of_end(m);
     auto e = view->get()->at(m.name);

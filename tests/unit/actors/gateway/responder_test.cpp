@@ -20,6 +20,7 @@ struct stream {
   std::shared_ptr<wake_list> wake = std::make_shared<wake_list>([] {});
   std::shared_ptr<responder> to = std::make_shared<responder>(wake, buffer_bytes);
   stream() { to->start_stream({}); }
+  ~stream() { wake->take(); }  // who waits to be sent holds the list
   void append(const std::string& bytes) {
     to->append([&](std::string& out) { out += bytes; });
   }
