@@ -84,7 +84,7 @@ class gguf_text_model final : public text_model {
   void make_bos_unique(std::vector<token_id>& tokens) const;
   expected<void> check_biases(msg::Completion::Reader request) const;
   expected<void> check_length(const rendering& r, std::size_t tokens,
-                              std::string_view more_than = {}) const;
+                              std::string_view at_least = {}) const;
 
   std::shared_ptr<const gguf::vocabulary> words_;
   std::unique_ptr<gguf::chat> chat_;
@@ -162,11 +162,12 @@ expected<void> gguf_text_model::take_tokens(rendering& r) const {
 /// Its length is looked at before anything else is done with the tokens.
 expected<void> gguf_text_model::tokenize_prompt(rendering& r, std::string_view text) const {
   if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
-  std::size_t begins = 0;  // the beginning tokens in front, which count once
+  text = words_->with_one_bos(text);
+  if (const auto least = words_->tokens_min(text); least > context_tokens_)
+    return check_length(r, least, "at least ");
   bool whole = true;
   const auto more = [&](std::span<const token_id> so_far) {
-    while (begins < so_far.size() && so_far[begins] == words_->bos()) ++begins;
-    whole = !r.unwanted && so_far.size() - begins <= context_tokens_;
+    whole = !r.unwanted && so_far.size() <= context_tokens_ + 2U;  // two that begin are made one
     return whole;
   };
   auto tokens = words_->tokenize(text, true, true, more);
@@ -174,7 +175,7 @@ expected<void> gguf_text_model::tokenize_prompt(rendering& r, std::string_view t
   if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
   r.out.tokens = std::move(*tokens);
   make_bos_unique(r.out.tokens);
-  return check_length(r, r.out.tokens.size(), whole ? "" : "more than ");
+  return check_length(r, r.out.tokens.size(), whole ? "" : "at least ");
 }
 
 expected<void> gguf_text_model::add_schema(rendering& r) const {
@@ -198,7 +199,7 @@ void gguf_text_model::make_bos_unique(std::vector<token_id>& tokens) const {
 }
 
 expected<void> gguf_text_model::check_length(const rendering& r, std::size_t tokens,
-                                             std::string_view more_than) const {
+                                             std::string_view at_least) const {
   const auto* parameter = parameter_of(r.request);
   if (tokens == 0)
     return error{"empty_prompt", "the prompt is empty, and the model has no token that begins one",
@@ -207,7 +208,7 @@ expected<void> gguf_text_model::check_length(const rendering& r, std::size_t tok
     return error{"context_length_exceeded",
                  fmt::format("the prompt has {}{} tokens; with at least one for the answer that is "
                              "more than the model's context of {}",
-                             more_than, tokens, context_tokens_),
+                             at_least, tokens, context_tokens_),
                  parameter};
   }
   return ok;

@@ -32,8 +32,9 @@ std::size_t special_tokens::longest_at(std::string_view text, std::size_t at) co
   return 0;
 }
 
-/// llama.cpp looks for the longest tokens first: nothing can take the place of one that no other
-/// overlaps.
+/// llama.cpp looks for the longest tokens first, and for each from the left: nothing can take the
+/// place of one that no other reaches into from the left and no longer one begins within. Of those
+/// that are as long, its own text again (in a run of spaces) comes later.
 bool special_tokens::is_certain(std::string_view text, std::size_t from, std::size_t at,
                                 std::size_t length) const {
   const auto& found = *by_text_.at(text.substr(at, length));
@@ -42,8 +43,11 @@ bool special_tokens::is_certain(std::string_view text, std::size_t from, std::si
   const auto reach = lengths_.front() - 1;
   for (auto before = at - std::min(at - from, reach); before < at; ++before)
     if (before + longest_at(text, before) > at) return false;
-  for (auto within = at + 1; within < at + length; ++within)
-    if (longest_at(text, within) > 0) return false;
+  for (auto within = at + 1; within < at + length; ++within) {
+    const auto other = longest_at(text, within);
+    if (other > length || (other == length && text.substr(within, other) != found.text))
+      return false;
+  }
   return true;
 }
 

@@ -31,6 +31,17 @@ std::optional<std::vector<special_tokens::special>> specials_of(const llama_voca
   return out;
 }
 
+/// 0 where a token may take whitespace of any length along.
+std::size_t longest_token_bytes(const llama_vocab* vocab, std::uint32_t size) {
+  constexpr auto takes_along = LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP;
+  std::size_t longest = sizeof(char32_t);  // an unknown character
+  for (token_id t = 0; t < static_cast<token_id>(size); ++t) {
+    if ((static_cast<unsigned>(llama_vocab_get_attr(vocab, t)) & takes_along) != 0) return 0;
+    longest = std::max(longest, std::string_view(llama_vocab_get_text(vocab, t)).size());
+  }
+  return longest;
+}
+
 }  // namespace
 
 vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
@@ -38,7 +49,9 @@ vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
       size_(static_cast<std::uint32_t>(llama_vocab_n_tokens(vocab_))) {
   if (llama_vocab_get_add_bos(vocab_) && llama_vocab_bos(vocab_) != LLAMA_TOKEN_NULL)
     bos_ = llama_vocab_bos(vocab_);
+  if (bos_) bos_text_ = llama_vocab_get_text(vocab_, *bos_);
   if (auto specials = specials_of(vocab_, size_); specials) specials_.emplace(*std::move(specials));
+  if (specials_) longest_bytes_ = longest_token_bytes(vocab_, size_);
   for (token_id t = 0; contains(t); ++t) {
     if (llama_vocab_is_eog(vocab_, t))
       end_tokens_.push_back(t);
@@ -110,6 +123,17 @@ std::string vocabulary::piece(token_id token, bool special) const {
   const auto again = llama_token_to_piece(vocab_, token, out.data(), -size, 0, special);
   out.resize(static_cast<std::size_t>(std::max(again, 0)));
   return out;
+}
+
+std::size_t vocabulary::tokens_min(std::string_view text) const {
+  return longest_bytes_ == 0 ? 0 : text.size() / longest_bytes_;
+}
+
+std::string_view vocabulary::with_one_bos(std::string_view text) const {
+  const auto size = bos_text_.size();
+  while (size > 0 && text.starts_with(bos_text_) && text.substr(size).starts_with(bos_text_))
+    text.remove_prefix(size);
+  return text;
 }
 
 bool vocabulary::is_end(token_id token) const {

@@ -33,6 +33,10 @@ class vocabulary {
   /// The bytes that a token adds to running text; `special`: those of control tokens, too, which
   /// otherwise add none.
   std::string piece(token_id token, bool special = false) const;
+  /// So many tokens a text has at least, told without tokenising it; 0: nobody knows.
+  std::size_t tokens_min(std::string_view text) const;
+  /// A text without the further beginning tokens behind the one in front.
+  std::string_view with_one_bos(std::string_view text) const;
   bool is_end(token_id token) const;
   std::uint32_t size() const { return size_; }
   bool contains(token_id token) const {
@@ -55,6 +59,8 @@ class vocabulary {
   std::optional<token_id> bos_;
   std::vector<token_id> end_tokens_;
   std::vector<token_id> character_tokens_;
+  std::string bos_text_;
+  std::size_t longest_bytes_ = 0;           ///< of a token; 0: tokens may stand for more
   std::optional<special_tokens> specials_;  ///< where a text can be tokenised in parts
 
   expected<std::vector<token_id>> tokenize_at_once(std::string_view text, bool add_special,

@@ -22,15 +22,20 @@ std::string times(std::size_t n, const std::string& what) {
 }
 
 TEST_CASE("a text is cut right before a special token that is certain to be one") {
-  const special_tokens specials({{"<a>"}, {"<ab>"}, {"b><"}, {"\n\n", true}});
+  const special_tokens specials({{"<a>"}, {"<ab>"}, {"b><ab"}, {"\n\n", true}});
   const auto few = times(specials_per_part, "<a>x");
   CHECK(specials.part_end(few, 0) == few.size());
   CHECK(specials.part_end(few + "<a>", 0) == few.size());
   CHECK(specials.part_end(few + "yy<ab> ", 0) == few.size() + 2);
   CHECK(specials.part_end(few + "<a>" + few, few.size()) == few.size() * 2 - 1);
-  // Another begins within it or reaches into it: which of them is found is llama.cpp's affair.
-  const auto overlapped = few + times(16, "<ab><");
-  CHECK(specials.part_end(overlapped + "a>y", 0) == overlapped.size() + 3);
+  // Where a longer one begins within it, it may be that which is found.
+  const auto overlapped = few + times(16, "<ab><ab");
+  CHECK(specials.part_end(overlapped + "yy", 0) == overlapped.size() + 2);
+  CHECK(specials.part_end(overlapped + "<a>", 0) == overlapped.size());
+  // A shorter one within it changes nothing, nor does the same one again.
+  const special_tokens runs({{"\n"}, {"\n\n"}, {"\n\n\n"}});
+  const auto lines = times(specials_per_part, "x\n");
+  CHECK(runs.part_end(lines + "x\n\n\n\n", 0) == lines.size() + 1);
   // The whitespace in front would be taken away.
   CHECK(specials.part_end(few + " \n\n", 0) == few.size() + 3);
 }
@@ -49,7 +54,9 @@ TEST_CASE("parts have the tokens of the whole") {
     if (!model) continue;  // the real one may not be there
     const std::shared_ptr<const llama_model> shared(std::move(*model));
     const vocabulary words(shared);
-    std::vector<std::string> pieces{"hello", " ", "\n", "\n\n\n", "<", ">", "world \t", "<s", "1"};
+    std::vector<std::string> pieces{
+        "hello",        " ",    "\n",   "\n\n\n", "<", ">", "world \t", "<s", "1", times(40, "\n"),
+        times(40, " "), "\t\t", "<td>", "</"};
     const auto ordinary = pieces.size();
     for (token_id t = 0; t < 500; ++t)
       if (auto control = words.piece(t, true); words.piece(t).empty() && !control.empty())
@@ -72,6 +79,20 @@ TEST_CASE("parts have the tokens of the whole") {
       CHECK(*tokens == whole);
     }
   }
+}
+
+TEST_CASE("a long program, where most special tokens are whitespace, is not refused") {
+  open_options how;
+  how.vocabulary_only = true;
+  auto model = open(TROUPE_GEMMA_GGUF, how);
+  if (!model) return;
+  const vocabulary words(std::shared_ptr<const llama_model>(std::move(*model)));
+  const std::string line = "int f() {\n    int x = 1;\n\n        return x;\n}\n\n\n";
+  const auto once = words.tokenize(line, false, true);
+  const auto tokens = words.tokenize(times(10'000, line), false, true);
+  REQUIRE(once);
+  REQUIRE(tokens);
+  CHECK(tokens->size() == 10'000 * once->size());
 }
 
 TEST_CASE("what is asked to stop stops between two parts") {
