@@ -55,6 +55,87 @@ bool among(const List& list, std::string_view key) {
   return std::find(list.begin(), list.end(), key) != list.end();
 }
 
+/// What a regular expression amounts to when it is written out. An estimate: escapes and classes
+/// count as one character, open repetitions as their lower bound.
+class pattern_measure {
+ public:
+  explicit pattern_measure(std::string_view pattern) : left_(pattern) { size_ = group(0, 1); }
+  std::size_t size() const { return size_; }
+  std::size_t group_repeats() const { return repeats_; }
+
+ private:
+  static constexpr std::size_t huge = 1'000'000;  // enough to be refused, no overflow
+
+  std::size_t group(int depth, std::size_t outer) {
+    std::size_t sum = 0;
+    while (!left_.empty()) {
+      const char c = left_.front();
+      left_.remove_prefix(1);
+      if (c == ')') break;
+      const bool grouped = c == '(' && depth < schema_depth_max;
+      const auto ahead = grouped ? count_behind_group() : 1;
+      std::size_t one = 1;
+      if (grouped)
+        one = group(depth + 1, std::min(huge, outer * std::max<std::size_t>(1, ahead)));
+      else if (c == '[')
+        skip_class();
+      else if (c == '\\' && !left_.empty())
+        left_.remove_prefix(1);
+      const auto times = repetition();
+      if (grouped && times > 1) repeats_ = std::max(repeats_, std::min(huge, outer * times));
+      sum = std::min(huge, sum + one * std::max<std::size_t>(1, times));
+    }
+    return sum;
+  }
+
+  /// The repetition that follows the group which has just been opened.
+  std::size_t count_behind_group() {
+    const auto here = left_;
+    for (int open = 1; !left_.empty() && open > 0;) {
+      const char c = left_.front();
+      left_.remove_prefix(1);
+      if (c == '\\' && !left_.empty())
+        left_.remove_prefix(1);
+      else if (c == '[')
+        skip_class();
+      else
+        open += c == '(' ? 1 : c == ')' ? -1 : 0;
+    }
+    const auto times = repetition();
+    left_ = here;
+    return times;
+  }
+
+  void skip_class() {
+    if (left_.starts_with("^")) left_.remove_prefix(1);
+    if (left_.starts_with("]")) left_.remove_prefix(1);
+    while (!left_.empty() && left_.front() != ']')
+      left_.remove_prefix(left_.front() == '\\' && left_.size() > 1 ? 2 : 1);
+    if (!left_.empty()) left_.remove_prefix(1);
+  }
+
+  /// The largest number in `{m,n}` here; 1 without one.
+  std::size_t repetition() {
+    if (!left_.starts_with("{")) return 1;
+    std::size_t most = 0, number = 0;
+    while (!left_.empty() && left_.front() != '}') {
+      left_.remove_prefix(1);
+      if (left_.empty()) break;
+      const char c = left_.front();
+      number = c >= '0' && c <= '9'
+                   ? std::min(huge, number * 10 + static_cast<std::size_t>(c - '0'))
+                   : 0;
+      most = std::max(most, number);
+    }
+    if (!left_.empty()) left_.remove_prefix(1);
+    return most;
+  }
+
+  std::string_view left_;
+  std::size_t size_ = 0;
+  std::size_t repeats_ = 1;
+};
+
 class checker {
  public:
   checker(const common_json& root, unheld_keywords keywords) : root_(root), keywords_(keywords) {}
@@ -70,6 +151,8 @@ class checker {
     if (!node.is_object()) return ok;
     if (auto done = check_bounds(node, place); !done) return done;
     if (auto done = check_reference(node, place); !done) return done;
+    if (auto done = check_optional(node, place); !done) return done;
+    if (auto done = check_pattern(node, place); !done) return done;
     for (const auto& [key, value] : node.items()) {
       const auto inner = place + "/" + key;
       if (keywords_ == unheld_keywords::refuse && among(unheld, key))
@@ -120,6 +203,33 @@ class checker {
     return ok;
   }
 
+  expected<void> check_optional(const common_json& node, const std::string& place) {
+    if (!node.contains("properties") || !node.at("properties").is_object()) return ok;
+    std::size_t optional = node.at("properties").size();
+    if (node.contains("required") && node.at("required").is_array())
+      optional -= std::min(optional, node.at("required").size());
+    optional_squares_ += optional * optional;
+    if (optional > optional_properties_max || optional_squares_ > optional_squares_max)
+      return invalid(place,
+                     fmt::format("has {} optional properties, which is too many ({} at most, "
+                                 "fewer where many objects have some): list them in "
+                                 "`required`",
+                                 optional, optional_properties_max));
+    return ok;
+  }
+
+  expected<void> check_pattern(const common_json& node, const std::string& place) {
+    if (!node.contains("pattern") || !node.at("pattern").is_string()) return ok;
+    const pattern_measure measure(node.at("pattern").get<std::string>());
+    pattern_parts_ += measure.size();
+    if (pattern_parts_ > pattern_parts_max || measure.group_repeats() > pattern_group_repeats_max)
+      return invalid(
+          place, fmt::format("has a pattern that is too large: written out, patterns may have {} "
+                             "characters in all, and a group may be repeated {} times",
+                             pattern_parts_max, pattern_group_repeats_max));
+    return ok;
+  }
+
   /// A reference that leads to nothing but references.
   expected<void> check_reference(const common_json& node, const std::string& place) const {
     const auto* here = &node;
@@ -150,6 +260,8 @@ class checker {
   const common_json& root_;
   unheld_keywords keywords_;
   int nodes_ = 0;
+  std::size_t optional_squares_ = 0;
+  std::size_t pattern_parts_ = 0;
 };
 
 }  // namespace

@@ -12,6 +12,16 @@ inline constexpr int schema_nodes_max = 20'000;
 /// Of `maxLength`, `maxItems` and the like: llama.cpp unrolls repetitions.
 inline constexpr int schema_repetitions_max = 2'000;
 
+/// Optional properties may be there in any combination: a grammar of n of them grows with n², and
+/// llama.cpp takes n³ to make it. Of one object, and the sum of squares over all.
+inline constexpr std::size_t optional_properties_max = 100;
+inline constexpr std::size_t optional_squares_max = 40'000;
+/// Characters of a `pattern` once its repetitions are written out; and how often, nesting
+/// multiplied, a group of it may be repeated: a group that can be empty in many ways takes for ever
+/// to match.
+inline constexpr std::size_t pattern_parts_max = 2'000;
+inline constexpr std::size_t pattern_group_repeats_max = 64;
+
 /// Keywords that have no grammar (`not`, `uniqueItems`, ...): an answer's schema must not have
 /// them, since they would be promised and not held; of a tool's they are a hint to the model.
 enum class unheld_keywords { refuse, allow };

@@ -16,6 +16,17 @@ void set_schema(request& r, const char* schema) {
   r.root.getResponseFormat().setJsonSchema(schema);
 }
 
+std::string object_of(int properties, bool required) {
+  std::string names, list;
+  for (int i = 0; i < properties; ++i) {
+    const auto name = "\"p" + std::to_string(i) + "\"";
+    names += (i == 0 ? "" : ", ") + name;
+    list += (i == 0 ? "" : ", ") + name + R"(: {"type": "string"})";
+  }
+  return R"({"type": "object", "properties": {)" + list + "}, \"required\": [" +
+         (required ? names : "") + "], \"additionalProperties\": false}";
+}
+
 TEST_CASE("what a schema allows is always JSON") {
   auto model = load();
   for (
@@ -106,6 +117,29 @@ TEST_CASE("schemas that llama.cpp would loop on, or ignore in part, are refused 
   std::string wide = R"({"anyOf":[)";
   for (int i = 0; i < 30000; ++i) wide += R"({"type":"null"},)";
   refused(wide + R"({"type":"null"}]})", "parts");
+  refused(R"({"type": "string", "pattern": "^(a?){2000}b$"})", "pattern");
+  refused(R"({"type": "string", "pattern": "^((a?){50}){50}b$"})", "pattern");
+  refused(R"({"type": "string", "pattern": "^((.?.?){1000})*$"})", "pattern");
+  refused(R"({"type": "string", "pattern": "^[a-z]{3000}$"})", "pattern");
+  refused(object_of(101, false), "optional");
+  std::string many = R"({"type": "object", "required": ["a", "b", "c", "d", "e"], "properties": {)";
+  for (char name = 'a'; name <= 'e'; ++name)
+    many += (name == 'a' ? "\"" : ", \"") + std::string(1, name) + "\": " + object_of(99, false);
+  refused(many + "}}", "optional");
+}
+
+TEST_CASE("what schemas may have at the most, they have soon") {
+  auto model = load();
+  for (const auto& schema :
+       {object_of(100, false), object_of(1'000, true),
+        std::string(R"({"type": "string", "pattern": "^[a-z]{1,255}(-[0-9]{4}){1,8}$"})"),
+        std::string(R"({"type": "string", "pattern": "^(a?){64}b$"})"),
+        std::string(R"({"type": "string", "pattern": "^[0-9]{1,255}[^)({}\\]]{2}\\(x$"})")}) {
+    INFO(schema.substr(0, 100));
+    request r{{"user", "go"}};
+    set_schema(r, schema.c_str());
+    CHECK(model->make_constraint(rendered(*model, r).plan));
+  }
 }
 
 TEST_CASE("names of properties are no keywords, and data is no schema") {
