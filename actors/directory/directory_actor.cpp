@@ -8,11 +8,16 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <deque>
 #include <utility>
 
 namespace troupe::directory {
 
 namespace {
+
+/// Earlier processes of one host that are remembered while the present one is up.
+constexpr std::size_t replaced_max = 16;
 
 struct actor_state {
   caf::event_based_actor* self;
@@ -24,6 +29,8 @@ struct actor_state {
   std::map<std::string, caf::actor>
       launchers;  ///< own engine's name → who wants to know of its link
   std::map<caf::actor_addr, link::link_up> links;  ///< that are up
+  /// Host → processes of that name that the present one has replaced, as long as its link is up.
+  std::map<std::string, std::deque<link::process_id>> replaced;
   std::vector<caf::actor> subscribers;
   refusal_log refusals;
   static constexpr const char* name = "directory";
@@ -78,11 +85,13 @@ struct actor_state {
       if (auto i = launchers.find(x.peer.engine); i != launchers.end()) self->send(i->second, x);
       return;
     }
+    if (was_replaced(x.peer)) return turn_away(x);
     spdlog::info(
         "event=peer_up host={} protocol={}{}{}", x.peer.host, x.peer.protocol,
         x.peer.skew.empty() ? "" : fmt::format(" config_skew=\"{}\"", fmt::join(x.peer.skew, ",")),
         x.peer.behind.empty() ? "" : " behind=" + x.peer.behind);
     if (auto old = peers.find(x.peer.host); old != peers.end() && old->second != x.link) {
+      note_replaced(links[old->second.address()].peer, x.peer);
       // The old link takes its routes along when it ends, so the peer's set must come in anew,
       // whatever its version.
       link::close_link(old->second, "a newer link to this host is up");
@@ -91,6 +100,29 @@ struct actor_state {
     peers[x.peer.host] = x.link;
     office->set_route(directory_name(x.peer.host), 0, x.link);
     send_set(x.peer.host);
+  }
+
+  // A node that was restarted takes its own place, and the one before it is dead. One that comes
+  // back after it was replaced is alive: two machines claim one name, and without this they would
+  // take it from each other for ever.
+  void note_replaced(const link::peer_info& old, const link::peer_info& by) {
+    if (old.process == by.process) return;
+    auto& all = replaced[by.host];
+    all.push_back(old.process);
+    if (all.size() > replaced_max) all.pop_front();
+  }
+  bool was_replaced(const link::peer_info& peer) const {
+    auto i = replaced.find(peer.host);
+    return i != replaced.end() &&
+           std::find(i->second.begin(), i->second.end(), peer.process) != i->second.end();
+  }
+  void turn_away(const link::link_up& x) {
+    link::close_link(x.link, "another process of this host's name has taken its place");
+    refused({x.peer.host,
+             {"host_claimed_twice",
+              "two processes say that they are host " + x.peer.host +
+                  "; the one that came last is kept until it ends: stop one of them"},
+             false});
   }
 
   /// A link that could not say so itself: it was killed, or threw over what its peer sent.
@@ -115,6 +147,7 @@ struct actor_state {
     if (i == peers.end() || i->second != x.link) return;  // a newer link has taken its place
     spdlog::warn("event=peer_down host={} reason=\"{}\"", x.peer.host, x.reason);
     peers.erase(i);
+    replaced.erase(x.peer.host);
     auto c = entries->lose_host(x.peer.host);
     publish(c, x.peer.host);
   }

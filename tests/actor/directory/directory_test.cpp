@@ -225,6 +225,28 @@ TEST_CASE("our own engines are reached by their link, and their launcher hears o
   CHECK_FALSE(s.goes_to("decode/p/a.0", l));
 }
 
+TEST_CASE("of two living processes that claim one host's name, the one that came last is kept") {
+  scene s;
+  auto process = [](std::uint8_t id) {
+    auto p = scene::node("b");
+    p.process[0] = id;
+    return p;
+  };
+  auto first = s.capture(), second = s.capture(), again = s.capture();
+  s.up(process(1), first);
+  s.up(process(2), second);  // as after a restart
+  CHECK(s.goes_to("directory/b", second));
+  s.down(process(1), first);
+  s.up(process(1), again);  // it is alive
+  CHECK(s.goes_to("directory/b", second));
+  CHECK(s.pending(again) > 0);  // it was told to close
+  s.down(process(1), again);
+  CHECK(s.goes_to("directory/b", second));
+  s.down(process(2), second);
+  s.up(process(1), again);  // nobody else claims it any more
+  CHECK(s.goes_to("directory/b", again));
+}
+
 TEST_CASE("a peer cannot take a local name away") {
   scene s;
   auto b = s.capture();
