@@ -129,11 +129,11 @@ def wire_bytes(build):
 @bar("engine-kv")
 def engine_kv(build):
     """KV from engine to engine, export and import included: prefill has the prompt in its cache, decode keeps nothing, so nothing is computed meanwhile."""
-    for lane, decode_host, hosts in (("tcp", "h1", ("h0", "h1")), ("shared memory", "h0", ("h0",))):
-        pools = (f'[[pool]]\nname = "p"\nmodel = "m"\nrole = "prefill"\nhosts = ["h0"]\nthreads = 1\n'
-                 f'[[pool]]\nname = "d"\nmodel = "m"\nrole = "decode"\nhosts = ["{decode_host}"]\nthreads = 1\nprefix_reuse = false')
-        with Cluster(GEMMA, pools, hosts=hosts, build=build) as cluster:
-            body = {"model": "m", "prompt": text_of(6000, 6000), "max_tokens": 1, "temperature": 0}
+    for lane, decode_host, hosts in (("tcp", "h1", 2), ("shared memory", "h0", 1)):
+        pools = [dict(name="p", role="prefill", hosts=["h0"], engine="llama", threads=1),
+                 dict(name="d", role="decode", hosts=[decode_host], engine="llama", threads=1, prefix_reuse=False)]
+        with running(build, hosts=hosts, **GEMMA, pools=pools) as cluster:
+            body = {"model": "m", "prompt": words_of(6000, 6000), "max_tokens": 1, "temperature": 0}
             Answer(cluster, body)
             speeds, transport, size = [], "", 0
             for _ in range(5):
