@@ -190,6 +190,10 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](deadlines_atom) { self->state.end_late(); },
+      [self](const route_due& x) {
+        if (auto i = self->state.requests.find(x.attempt.id); i != self->state.requests.end())
+          self->send(i->second, x);
+      },
   };
 }
 
