@@ -51,12 +51,16 @@ void router_policy::update(const directory::change& c) {
   }
 }
 
+router_policy::worker* router_policy::incarnation(const std::string& name,
+                                                  std::uint64_t generation) {
+  auto i = workers_.find(name);
+  return i == workers_.end() || i->second.entry.generation != generation ? nullptr : &i->second;
+}
+
 template <class F>
 void router_policy::for_each_side(const lease& l, F&& f) {
   auto side = [&](const std::string& name, std::uint64_t generation, std::uint64_t tokens) {
-    if (auto w = workers_.find(name);
-        w != workers_.end() && w->second.entry.generation == generation)
-      f(w->second, tokens);
+    if (auto* w = incarnation(name, generation)) f(*w, tokens);
   };
   side(l.prefill, l.prefill_generation, l.prefill_tokens);
   side(l.decode, l.decode_generation, l.decode_tokens);
@@ -240,32 +244,31 @@ void router_policy::release_prefill(std::uint64_t id) {
   auto i = leases_.find(id);
   if (i == leases_.end() || i->second.prefill.empty()) return;
   auto& l = i->second;
-  if (auto w = workers_.find(l.prefill);
-      w != workers_.end() && w->second.entry.generation == l.prefill_generation) {
-    w->second.leased_tokens -= l.prefill_tokens;
-    --w->second.leases;
+  if (auto* w = incarnation(l.prefill, l.prefill_generation)) {
+    w->leased_tokens -= l.prefill_tokens;
+    --w->leases;
   }
   l.prefill.clear();
 }
 
 void router_policy::report(const std::string& name, std::uint64_t generation,
                            const worker_report& r) {
-  auto i = workers_.find(name);
-  if (i == workers_.end() || i->second.entry.generation != generation) return;
-  i->second.last = r;
+  auto* w = incarnation(name, generation);
+  if (!w) return;
+  w->last = r;
   // Not a number is never within.
   if (!(r.bytes_per_token >= bytes_per_token_min && r.bytes_per_token <= bytes_per_token_max))
-    i->second.last.bytes_per_token = 0;
-  i->second.reported = true;
+    w->last.bytes_per_token = 0;
+  w->reported = true;
 }
 
 bool router_policy::prefixes(const std::string& name, std::uint64_t generation,
                              std::uint64_t sequence, bool reset,
                              const std::vector<std::uint64_t>& added,
                              const std::vector<std::uint64_t>& dropped) {
-  auto i = workers_.find(name);
-  if (i == workers_.end() || i->second.entry.generation != generation) return true;
-  auto& w = i->second;
+  auto* known = incarnation(name, generation);
+  if (!known) return true;
+  auto& w = *known;
   if (reset) {
     w.blocks.clear();
     w.unheeded = 0;

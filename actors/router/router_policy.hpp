@@ -180,6 +180,8 @@ class router_policy {
              std::uint64_t decode_tokens);
   template <class Which>
   void release_all(Which&& which);
+  /// Null when another incarnation has the name, or none.
+  worker* incarnation(const std::string& name, std::uint64_t generation);
   /// Calls `f(worker, tokens)` for each side of a lease whose worker is still the incarnation that
   /// it was granted for.
   template <class F>
