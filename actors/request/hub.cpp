@@ -81,13 +81,19 @@ struct hub_state {
     ids.erase(i);
   }
 
+  /// A request that has ended hears nothing any more.
+  template <class Message>
+  void tell(const request_id& id, Message&& message) {
+    if (auto i = requests.find(id); i != requests.end())
+      self->send(i->second, std::forward<Message>(message));
+  }
+
   void wake_at(std::optional<deadline_queue::time_point> when) {
     if (when) self->delayed_send(self, *when - self->clock().now(), deadlines_atom::value);
   }
   void end_late() {
     const auto now = self->clock().now();
-    for (const auto& id : deadlines.take_late(now))
-      if (auto i = requests.find(id); i != requests.end()) self->send(i->second, deadline_passed{});
+    for (const auto& id : deadlines.take_late(now)) tell(id, deadline_passed{});
     wake_at(deadlines.woken());
   }
 
@@ -96,24 +102,20 @@ struct hub_state {
   auto passed() {
     return link::on<Schema>(
         [this](const link::origin&, typename Schema::Reader in, const msg::envelope<Schema>& e) {
-          if (auto i = requests.find(msg::read(in.getKey()).id); i != requests.end())
-            self->send(i->second, e);
+          tell(msg::read(in.getKey()).id, e);
         });
   }
 
   void routed(msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     auto lease = std::make_shared<held_route>(context->office, context->self, context->router,
                                               in.getLease(), context->host);
-    if (auto i = requests.find(msg::read(in.getKey()).id); i != requests.end())
-      self->send(i->second, route_given{e, std::move(lease)});
+    tell(msg::read(in.getKey()).id, route_given{e, std::move(lease)});
   }
 
   void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
     std::uint32_t index = 0;
     for (auto stream : batch.getStreams()) {
-      auto key = stream.getKey();
-      if (auto i = requests.find({key.getRequestHigh(), key.getRequestLow()}); i != requests.end())
-        self->send(i->second, batch_slice{e, index});
+      tell(msg::read(stream.getKey()).id, batch_slice{e, index});
       ++index;
     }
   }
@@ -148,8 +150,7 @@ struct hub_state {
   void gone(const std::string& worker, std::uint64_t alive, const std::string& reason) {
     std::set<request_id> told;
     for (const auto& key : context->jobs->at(worker, alive))
-      if (auto i = requests.find(key.id); i != requests.end() && told.insert(key.id).second)
-        self->send(i->second, worker_gone{worker, alive, reason});
+      if (told.insert(key.id).second) tell(key.id, worker_gone{worker, alive, reason});
   }
 };
 
@@ -171,10 +172,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
           [&s](const link::origin&, msg::TokenBatch::Reader in,
                const msg::envelope<msg::TokenBatch>& e) { s.fan_out(in, e); }),
       [self](const open_request& x) { self->state.open(x); },
-      [self](const cancel_request& x) {
-        if (auto i = self->state.requests.find(x.id); i != self->state.requests.end())
-          self->send(i->second, x);
-      },
+      [self](const cancel_request& x) { self->state.tell(x.id, x); },
       link::on<msg::Route>([&s](const link::origin&, msg::Route::Reader in,
                                 const msg::envelope<msg::Route>& e) { s.routed(in, e); }),
       s.passed<msg::RouteRefused>(),
@@ -190,10 +188,6 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](deadlines_atom) { self->state.end_late(); },
-      [self](const route_due& x) {
-        if (auto i = self->state.requests.find(x.attempt.id); i != self->state.requests.end())
-          self->send(i->second, x);
-      },
   };
 }
 

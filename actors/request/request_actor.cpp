@@ -14,12 +14,12 @@ namespace troupe::request {
 
 namespace {
 
+using route_late_atom = caf::atom_constant<caf::atom("rqrtlate")>;
 using again_atom = caf::atom_constant<caf::atom("rqagain")>;
 using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
 
 struct request_state {
   caf::event_based_actor* self;
-  caf::actor hub;
   std::shared_ptr<const request_context> context;
   std::shared_ptr<submission> what;
   std::shared_ptr<ticket> place;
@@ -73,11 +73,11 @@ struct request_state {
     auto e = make_route_request(*what, l, key_of(l), context->self.name);
     if (!e) return fail(unsendable(e.error()));
     context->office->send(context->router, context->self, *std::move(e));
-    self->delayed_send(hub, route_timeout, route_due{key_of(l)});
+    self->delayed_send(self, route_timeout, route_late_atom::value, l.prompt, l.attempt);
   }
 
-  void route_late(const job_key& attempt) {
-    auto* l = find(attempt);
+  void route_late(std::uint16_t prompt, std::uint32_t attempt) {
+    auto* l = find({what->id, prompt, attempt});
     if (l && !l->route)
       end_attempt(*l, attempt_end::router_silent, "",
                   {503, "router_unavailable", "The router does not answer; try again.", "",
@@ -355,11 +355,10 @@ struct request_state {
   }
 };
 
-caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
+caf::behavior behavior(caf::stateful_actor<request_state>* self,
                        std::shared_ptr<const request_context> context,
                        std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
   auto& s = self->state;
-  s.hub = std::move(hub);
   s.context = std::move(context);
   s.what = std::move(what);
   s.place = std::move(place);
@@ -381,7 +380,9 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
           self->state.send_parts(*l, in->getReceived());
       },
       [self](const worker_gone& x) { self->state.lost(x); },
-      [self](const route_due& x) { self->state.route_late(x.attempt); },
+      [self](route_late_atom, std::uint16_t prompt, std::uint32_t attempt) {
+        self->state.route_late(prompt, attempt);
+      },
       [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))
           self->state.start_attempt(*l);
@@ -405,8 +406,8 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
 caf::actor spawn_request(caf::event_based_actor* hub,
                          std::shared_ptr<const request_context> context,
                          std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
-  return hub->spawn<caf::monitored>(behavior, caf::actor_cast<caf::actor>(hub), std::move(context),
-                                    std::move(what), std::move(place));
+  return hub->spawn<caf::monitored>(behavior, std::move(context), std::move(what),
+                                    std::move(place));
 }
 
 }  // namespace troupe::request

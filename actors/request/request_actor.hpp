@@ -67,11 +67,6 @@ struct cancel_request {
 inline bool may_work(msg::EntryState s) {
   return s == msg::EntryState::READY || s == msg::EntryState::DRAINING;
 }
-/// From a request to itself, by way of its hub: has the router answered by now? A timer that is the
-/// request's own would hold what is left of it for as long, however early it ends.
-struct route_due {
-  msg::job_key attempt;
-};
 /// The request's time is over (the hub's `deadline_queue`).
 struct deadline_passed {};
 
@@ -87,5 +82,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::batch_slice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_due)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)
