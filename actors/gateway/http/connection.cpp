@@ -65,8 +65,7 @@ void connection::turn_away() {
 
 void connection::read() {
   if (reading_ || end_of_input_ || phase_ == phase::closed) return;
-  const auto ahead = phase_ == phase::answering ? pipelined_bytes_max : buffer_.max_size();
-  if (buffer_.size() >= ahead) return;  // read on when the answer is out
+  if (phase_ == phase::answering && buffer_.size() >= pipelined_bytes_max) discard_ahead();
   const auto room = std::min(read_bytes_max, buffer_.max_size() - buffer_.size());
   reading_ = true;
   socket_.async_read_some(buffer_.prepare(room),
@@ -86,8 +85,23 @@ void connection::on_read(error_code ec, std::size_t bytes) {
     lose("client_gone");
     return;
   }
+  if (discarding_) {
+    discarded_bytes_ += bytes;
+    if (discarded_bytes_ > discarded_bytes_max)
+      lose("client_sent_too_much");
+    else
+      read();
+    return;
+  }
   buffer_.commit(bytes);
   process();
+}
+
+void connection::discard_ahead() {
+  if (!discarding_) server_.events().refused("sent_too_far_ahead");
+  discarding_ = true;
+  keep_alive_ = false;
+  buffer_.consume(buffer_.size());
 }
 
 void connection::on_end_of_input() {
@@ -97,6 +111,14 @@ void connection::on_end_of_input() {
   else if (answer_->has_gone_handler())
     lose("client_gone");
   // Else the whole answer is on its way already: a client may stop sending before it has read it.
+}
+
+void connection::chunk_budget::operator()(std::uint64_t, boost::beast::string_view extensions,
+                                          error_code& ec) {
+  if (extensions.size() > extension_bytes_left)
+    ec = bhttp::error::header_limit;
+  else
+    extension_bytes_left -= extensions.size();
 }
 
 void connection::process() {
@@ -117,6 +139,8 @@ bool connection::parse() {
     parser_->header_limit(static_cast<std::uint32_t>(server_.limits().header_bytes_max));
     parser_->body_limit(server_.body_bytes_max());
     parser_->eager(true);
+    on_chunk_.extension_bytes_left = server_.limits().header_bytes_max;
+    parser_->on_chunk_header(on_chunk_);
     header_seen_ = false;
     deadline_ = clock::now() + server_.limits().header_timeout;
   }
@@ -125,9 +149,14 @@ bool connection::parse() {
   buffer_.consume(used);
   const bool more = ec == bhttp::error::need_more;
   if (more) ec = {};
+  // Behind the headers, only what surrounds chunks is left over until it is complete.
+  if (more && parser_->is_header_done() && buffer_.size() > server_.limits().header_bytes_max)
+    ec = bhttp::error::header_limit;
   if (ec == bhttp::error::header_limit) {
     refuse(431, "headers_too_large",
-           fmt::format("The headers are larger than {} bytes.", server_.limits().header_bytes_max));
+           fmt::format("The headers, or the extensions or trailers of a body in chunks, are larger "
+                       "than {} bytes.",
+                       server_.limits().header_bytes_max));
     return false;
   }
   if (ec == bhttp::error::body_limit) {
@@ -141,6 +170,7 @@ bool connection::parse() {
   }
   if (parser_->is_header_done() && !header_seen_ && !on_header()) return false;
   if (parser_->is_done()) {
+    if (!check_header_count()) return false;  // trailers count, too
     dispatch();
     return true;
   }
@@ -151,12 +181,7 @@ bool connection::on_header() {
   header_seen_ = true;
   deadline_ = clock::now() + server_.limits().body_timeout;
   const auto& head = parser_->get();
-  const auto count = std::distance(head.begin(), head.end());
-  if (static_cast<std::uint64_t>(count) > server_.limits().headers_max) {
-    refuse(431, "too_many_headers",
-           fmt::format("There are more than {} headers.", server_.limits().headers_max));
-    return false;
-  }
+  if (!check_header_count()) return false;
   if (const auto expect = head.find(bhttp::field::expect); expect != head.end()) {
     if (!boost::beast::iequals(expect->value(), "100-continue")) {
       refuse(417, "expectation_failed", "Only 'Expect: 100-continue' is understood.");
@@ -170,6 +195,15 @@ bool connection::on_header() {
     }
   }
   return true;
+}
+
+bool connection::check_header_count() {
+  const auto& head = parser_->get();
+  const auto count = std::distance(head.begin(), head.end());
+  if (static_cast<std::uint64_t>(count) <= server_.limits().headers_max) return true;
+  refuse(431, "too_many_headers",
+         fmt::format("There are more than {} headers.", server_.limits().headers_max));
+  return false;
 }
 
 void connection::refuse(int status, const char* code, std::string message,

@@ -14,7 +14,8 @@
 namespace troupe::gateway::http {
 
 /// One client. Reads all the time, also while it answers, so that a client that goes away is
-/// noticed at once; requests sent ahead wait in the buffer. Lives on the I/O thread only; keeps
+/// noticed at once; requests sent ahead wait in the buffer, or are thrown away where they are too
+/// many bytes. Lives on the I/O thread only; keeps
 /// itself alive until closed. A client that shuts down its sending side while a model works for it
 /// counts as gone (a client that closes looks the same).
 class connection : public std::enable_shared_from_this<connection> {
@@ -43,12 +44,21 @@ class connection : public std::enable_shared_from_this<connection> {
   enum class phase : std::uint8_t { reading, answering, lingering, closed };
   using parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
+  /// The parser's callback for each chunk's header: what the extensions of a body may still have.
+  struct chunk_budget {
+    std::uint64_t extension_bytes_left = 0;
+    void operator()(std::uint64_t size, boost::beast::string_view extensions,
+                    boost::system::error_code& ec);
+  };
+
   void read();
   void on_read(boost::system::error_code ec, std::size_t bytes);
   void on_end_of_input();
+  void discard_ahead();
   void process();
   bool parse();
   bool on_header();
+  bool check_header_count();
   void dispatch();
   void refuse(int status, const char* code, std::string message,
               std::chrono::milliseconds retry_after = std::chrono::milliseconds{0});
@@ -67,6 +77,7 @@ class connection : public std::enable_shared_from_this<connection> {
   asio::ip::tcp::socket socket_;
   boost::beast::flat_buffer buffer_;
   std::optional<parser> parser_;
+  chunk_budget on_chunk_;
   std::shared_ptr<responder> answer_;
   phase phase_ = phase::reading;
   clock::time_point deadline_;
@@ -75,11 +86,13 @@ class connection : public std::enable_shared_from_this<connection> {
   std::optional<clock::time_point> full_since_;  // the responder's buffer
   std::string out_;                              // framed bytes on their way
   std::size_t out_sent_ = 0;
+  std::size_t discarded_bytes_ = 0;
   unsigned version_ = 11;
   bool header_seen_ = false;
   bool reading_ = false;  // a read is under way
   bool writing_ = false;  // a wait for room is under way
   bool end_of_input_ = false;
+  bool discarding_ = false;  // what comes: the client has sent too far ahead
   bool head_only_ = false;
   bool keep_alive_ = true;
   bool chunked_ = false;

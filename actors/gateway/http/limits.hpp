@@ -9,9 +9,12 @@ namespace troupe::gateway::http {
 
 /// Read at once from a socket.
 inline constexpr std::size_t read_bytes_max = 64 * 1024;
-/// What a client may send ahead of an answer (pipelining); above it reading stops until the answer
-/// is out.
+/// What a client may send ahead of an answer (pipelining). Above it all of that is thrown away and
+/// the connection ends with the answer. Reading doesn't stop: the end of a client that stands
+/// behind bytes which nobody reads would never be seen.
 inline constexpr std::size_t pipelined_bytes_max = 256 * 1024;
+/// So many bytes are thrown away; above it the client counts as gone.
+inline constexpr std::size_t discarded_bytes_max = 64 * 1024 * 1024;
 /// JSON needs more bytes than the prompt that it carries: escapes, tools, keys. A body may be this
 /// much larger than `prompt_bytes_max`: a quarter, and this. Above: 413.
 inline constexpr std::size_t body_extra_bytes = 256 * 1024;

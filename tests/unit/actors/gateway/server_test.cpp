@@ -6,6 +6,7 @@
 #include "tests/support/http_client.hpp"
 
 #include <catch2/catch.hpp>
+#include <fmt/format.h>
 
 #include <condition_variable>
 #include <memory>
@@ -420,6 +421,78 @@ TEST_CASE("a client that sent ahead and goes away cancels, too", "[gateway]") {
     REQUIRE(f.desk->wait_submitted(1, 10s));
   }
   REQUIRE(f.desk->wait_cancelled(1, 10s).size() == 1);
+}
+
+TEST_CASE("a client that sent too far ahead and goes away cancels, too", "[gateway]") {
+  fixture f;
+  f.start();
+  {
+    raw_client c{f.port()};
+    c.send(ask("hang", true));
+    REQUIRE(f.desk->wait_submitted(1, 10s));
+    c.send(std::string(1U << 20U, 'x'));
+  }
+  const auto reasons = f.desk->wait_cancelled(1, 10s);
+  REQUIRE(reasons == std::vector<std::string>{"client_gone"});
+}
+
+TEST_CASE("what is sent too far ahead is thrown away: the answer arrives, and is the last",
+          "[gateway]") {
+  fixture f{5ms};
+  f.start();
+  raw_client c{f.port()};
+  c.send(ask("words", true, R"(,"max_tokens":40)"));
+  c.read_until(" w1");
+  std::string ahead;
+  while (ahead.size() < (2U << 20U))
+    ahead += ask("words", false, {}, std::string("X-A: ") + std::string(8'000, 'a') + "\r\n");
+  REQUIRE(c.send(ahead));
+  const auto rest = c.read_all();
+  CHECK(c.closed());
+  CHECK(has(rest, " w39"));
+  CHECK(rest.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
+}
+
+TEST_CASE("what surrounds the chunks of a body is bounded like headers, and refused at once",
+          "[gateway]") {
+  fixture f;
+  f.start();
+  const std::string head =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string much(40'000, 'e');
+  std::string some_each;
+  for (int i = 0; i < 100; ++i) some_each += "1;" + std::string(1'000, 'e') + "\r\nx\r\n";
+  std::string trailers = "0\r\n";
+  for (int i = 0; i < 101; ++i) trailers += "A: 1\r\n";
+  struct row {
+    const char* what;
+    std::string text;
+    const char* code;
+  };
+  const std::vector<row> rows = {
+      {"an extension without an end", "1;" + std::string(200'000, 'e'), "headers_too_large"},
+      {"a large extension", "1;" + much + "\r\nx\r\n0\r\n\r\n", "headers_too_large"},
+      {"many extensions", some_each, "headers_too_large"},
+      {"an extension of the last chunk", "1\r\nx\r\n0;" + much + "\r\n\r\n", "headers_too_large"},
+      {"trailers without an end", "1\r\nx\r\n0\r\nA: " + std::string(200'000, 'e'),
+       "headers_too_large"},
+      {"many trailers", trailers + "\r\n", "too_many_headers"},
+  };
+  for (const auto& r : rows)
+    for (const std::size_t cut : {std::size_t{1}, r.text.size()}) {
+      INFO(r.what << " " << cut);
+      raw_client c{f.port()};
+      c.send(head + r.text.substr(0, cut));
+      c.send(r.text.substr(cut));
+      const auto answer = c.read_reply(5s);
+      CHECK(status_of(answer) == 431);
+      CHECK(has(answer, r.code));
+    }
+  const auto body = chat("words", false);
+  raw_client c{f.port()};  // what is small still is none of our business
+  c.send(head + fmt::format("{:x};name=\"value\"\r\n{}\r\n0;last\r\nX-Trailer: 1\r\n\r\n",
+                            body.size(), body));
+  CHECK(status_of(c.read_reply()) == 200);
 }
 
 TEST_CASE("a reader that stalls is bounded, then ended with an error", "[gateway]") {
