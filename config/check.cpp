@@ -1,10 +1,12 @@
 #include "config/check.hpp"
 
+#include "config/parse.hpp"
 #include "config/values.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -17,6 +19,7 @@ class checker {
   explicit checker(const cluster& c) : c_(c) {}
 
   std::vector<problem> run() {
+    if (!counts()) return std::move(problems_);
     presence();
     names();
     for (std::size_t i = 0; i < c_.pools.size(); ++i) {
@@ -65,7 +68,8 @@ class checker {
     if (name.empty() ||
         std::any_of(all.begin(), all.end(), [&](const T& x) { return x.name == name; }))
       return;
-    const auto near = nearest(name, names_of(all));
+    // A hint costs a look at every name: not for problems that aren't listed anyway.
+    const auto near = problems_.size() < problems_max ? nearest(name, names_of(all)) : "";
     fail(std::move(at),
          fmt::format("there is no {} \"{}\"{}", what, name,
                      near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near)));
@@ -83,7 +87,23 @@ class checker {
         }
   }
 
-  // -- what must be there at all ----------------------------------------------
+  // -- what must be there at all, and how much may -------------------------------
+
+  template <class T>
+  bool at_most(std::size_t most, const char* what, const std::vector<T>& all) {
+    if (all.size() <= most) return true;
+    fail(all[most].where, fmt::format("{} {}s; at most {} are supported", all.size(), what, most));
+    return false;
+  }
+
+  bool counts() {
+    const bool hosts_fit = at_most(hosts_max, "host", c_.hosts);
+    const bool models_fit = at_most(records_max, "model", c_.models);
+    const bool pools_fit = at_most(records_max, "pool", c_.pools);
+    const bool gateways_fit = at_most(records_max, "gateway", c_.gateways);
+    const bool routers_fit = at_most(records_max, "router", c_.routers);
+    return hosts_fit && models_fit && pools_fit && gateways_fit && routers_fit;
+  }
 
   void presence() {
     if (c_.hosts.empty()) fail(file(), "no [[host]]: a cluster has at least one");
@@ -95,9 +115,6 @@ class checker {
       fail(c_.routers[i].where,
            fmt::format("a second [[router]]; exactly one is supported, and the first is at {}",
                        to_string(c_.routers[0].where)));
-    if (c_.hosts.size() > hosts_max)
-      fail(c_.hosts[hosts_max].where,
-           fmt::format("{} hosts; at most {} are supported", c_.hosts.size(), hosts_max));
   }
 
   void names() {
@@ -222,6 +239,10 @@ class checker {
 
   void hosts() {
     const bool has_peers = c_.hosts.size() > 1;
+    std::map<std::string, std::uint64_t> engines_of;
+    for (const auto& p : c_.pools)
+      for (const auto& name : std::set<std::string>(p.hosts.begin(), p.hosts.end()))
+        engines_of[name] += p.engines_per_host;
     for (std::size_t i = 0; i < c_.hosts.size(); ++i) {
       const auto& h = c_.hosts[i];
       const auto here = where(path("host", i) + ".address", h.where);
@@ -234,10 +255,7 @@ class checker {
                                "trusted network, allow it by insecure_links = true in [cluster]",
                                h.address));
       if (h.name.empty()) continue;
-      std::uint64_t engines = 0;
-      for (const auto& p : c_.pools)
-        if (std::find(p.hosts.begin(), p.hosts.end(), h.name) != p.hosts.end())
-          engines += p.engines_per_host;
+      const auto engines = engines_of[h.name];
       if (engines > engines_per_host_max)
         fail(h.where, fmt::format("host \"{}\" would run {} engines; at most {} are supported",
                                   h.name, engines, engines_per_host_max));
@@ -262,46 +280,46 @@ class checker {
 
   struct listener {
     std::string what;
-    std::string host;
+    std::string machine;
     std::string address;
     std::uint16_t port;
     location at;
   };
 
-  /// Whether both would bind on the same machine. Two hosts on loopback are one machine for
-  /// certain; so are two that claim one address.
-  bool same_machine(const listener& a, const listener& b) const {
-    if (a.host == b.host) return true;
-    const auto* x = c_.find_host(a.host);
-    const auto* y = c_.find_host(b.host);
-    if (x == nullptr || y == nullptr) return false;
-    return x->address == y->address || (is_loopback(x->address) && is_loopback(y->address));
+  /// Two hosts on loopback are one machine for certain; so are two that claim one address.
+  static std::string machine_of(const host& h) {
+    return is_loopback(h.address) ? "loopback" : h.address;
   }
 
   void listeners() {
     std::vector<listener> all;
+    std::map<std::string, std::string> machines;
     for (std::size_t i = 0; i < c_.hosts.size(); ++i) {
       const auto& h = c_.hosts[i];
-      all.push_back({fmt::format("the links of host \"{}\"", h.name), h.name, h.address, h.port,
-                     where(path("host", i) + ".port", h.where)});
+      machines.emplace(h.name, machine_of(h));
+      all.push_back({fmt::format("the links of host \"{}\"", h.name), machine_of(h), h.address,
+                     h.port, where(path("host", i) + ".port", h.where)});
     }
     for (std::size_t i = 0; i < c_.gateways.size(); ++i) {
       const auto& g = c_.gateways[i];
-      all.push_back({fmt::format("the gateway of host \"{}\"", g.host), g.host, g.address, g.port,
+      const auto at = machines.find(g.host);  // of a host that isn't there: a machine of its own
+      all.push_back({fmt::format("the gateway of host \"{}\"", g.host),
+                     at == machines.end() ? "host " + g.host : at->second, g.address, g.port,
                      where(path("gateway", i) + ".port", g.where)});
     }
-    for (std::size_t i = 0; i < all.size(); ++i)
-      for (std::size_t j = 0; j < i; ++j) {
-        const auto& a = all[i];
-        const auto& b = all[j];
-        if (a.port == 0 || a.port != b.port || a.address.empty() || b.address.empty() ||
-            !same_machine(a, b))
-          continue;
-        if (a.address != b.address && !is_wildcard(a.address) && !is_wildcard(b.address)) continue;
-        fail(a.at, fmt::format("port {} of {} is taken by {} at {}", a.port, a.address, b.what,
-                               to_string(b.at)));
-        break;
-      }
+    // Those that may be in each other's way, in the file's order.
+    std::map<std::pair<std::string, std::uint16_t>, std::vector<const listener*>> taken;
+    for (const auto& a : all) {
+      if (a.port == 0 || a.address.empty()) continue;
+      auto& others = taken[{a.machine, a.port}];
+      const auto b = std::find_if(others.begin(), others.end(), [&](const listener* x) {
+        return x->address == a.address || is_wildcard(x->address) || is_wildcard(a.address);
+      });
+      if (b != others.end())
+        fail(a.at, fmt::format("port {} of {} is taken by {} at {}", a.port, a.address, (*b)->what,
+                               to_string((*b)->at)));
+      others.push_back(&a);
+    }
   }
 
   // -- transfers and times --------------------------------------------------------------

@@ -14,6 +14,9 @@ inline constexpr std::uint32_t sequences_max = 254;
 inline constexpr std::uint32_t engines_per_host_max = 64;
 /// Hosts of a cluster: every node is linked to every other.
 inline constexpr std::size_t hosts_max = 256;
+/// Records of one other section ([[model]], [[pool]], [[gateway]], [[router]]). With more of them,
+/// or of hosts, only that is said: what follows would look at each pair.
+inline constexpr std::size_t records_max = 1'024;
 
 /// What no single value shows: references that lead nowhere, contradictions between sections,
 /// settings without effect. A pure function; values that could not be read stand at their defaults

@@ -292,3 +292,41 @@ TEST_CASE("too many hosts", "[config]") {
   CHECK(joined(problems_of(s.text())).find("257 hosts; at most 256 are supported") !=
         std::string::npos);
 }
+
+TEST_CASE("of far too many records only their number is said", "[config]") {
+  sample s;
+  s.hosts = "";
+  // All on one machine and port: each pair would have to be told apart by its address.
+  for (std::size_t i = 0; i < 10'000; ++i)
+    s.hosts += "[[host]]\nname = 'h" + std::to_string(i) + "'\naddress = '127.1." +
+               std::to_string(i / 250) + "." + std::to_string(1 + i % 250) + "'\nport = 7000\n";
+  auto problems = problems_of(s.text());
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].find("10000 hosts; at most 256 are supported") != std::string::npos);
+
+  s = {};
+  for (std::size_t i = 0; i < 10'000; ++i)
+    s.pools += "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = ['h0']\n";
+  problems = problems_of(s.text());
+  REQUIRE(joined(problems).find("10001 pools; at most 1024 are supported") != std::string::npos);
+}
+
+TEST_CASE("as many records as are supported, and names that lead nowhere", "[config]") {
+  sample s;
+  s.hosts = "";
+  std::string names;
+  for (std::size_t i = 0; i < hosts_max; ++i) {
+    s.hosts += "[[host]]\nname = 'h" + std::to_string(i) + "'\naddress = '127.0.2." +
+               std::to_string(i % 256) + "'\nport = 7000\n";
+    names += "'h" + std::to_string(i) + "', ";
+  }
+  s.gateways = "";
+  for (std::size_t i = 0; i < records_max; ++i)
+    s.gateways += "[[gateway]]\nhost = 'h" + std::to_string(i % hosts_max) +
+                  "'\nport = " + std::to_string(8000 + i) + "\n";
+  s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = [" + names + "]\n";
+  CHECK(joined(problems_of(s.text())) == "");
+  for (std::size_t i = 0; i < 50'000; ++i) names += "'x" + std::to_string(i) + "', ";
+  s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = [" + names + "]\n";
+  CHECK(joined(problems_of(s.text())).find("and 49900 more problems") != std::string::npos);
+}
