@@ -1,5 +1,6 @@
 """Nodes as real processes: links, refusals, losses, addresses, and orderly ends. Engines play no part here: whether they start or not, links stand."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -124,6 +125,25 @@ class Addresses(unittest.TestCase):
             r = run_node(c.config, "h0")
             self.assertEqual(r.returncode, 4, r.stderr)
             self.assertIn(f"gateway of host h0: port {c.gateway_port}", r.stderr)
+
+    def test_gateway_port_taken_after_it_was_looked_at(self):
+        # Addresses are tried while the node has one thread; then it starts others, and listens. Whoever comes between them is met about every time, and sometimes too late.
+        for _ in range(20):
+            with Cluster() as c, socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                node = c.start("h0")
+                wait_until(lambda: node.process.poll() is not None or len(os.listdir(f"/proc/{node.pid}/task")) > 1, "threads", pause=0)
+                node.signal(signal.SIGSTOP)
+                try:
+                    s.bind(("127.0.0.1", c.gateway_port))
+                    s.listen()
+                except OSError:
+                    continue  # too late: it listens
+                node.signal(signal.SIGCONT)
+                self.assertEqual(node.wait(), 4, node.log)
+                self.assertRegex(node.log, rf"cluster\.toml:\d+:\d+: gateway of host h0: cannot listen on 127\.0\.0\.1:{c.gateway_port}: the port is in use")
+                return
+        self.fail("the port was never to be had between the two")
 
     def test_an_address_of_another_machine(self):
         with Cluster(addresses=["127.0.0.1", "203.0.113.7"], port=free_port()) as c:

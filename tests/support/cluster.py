@@ -77,8 +77,8 @@ def whole_text_of(events):
     return text_of(events)
 
 
-def wait_until(condition, what, seconds=WAIT_S):
-    """Waits for a true value and returns it; fails with `what` (a text, or a function that makes one)."""
+def wait_until(condition, what, seconds=WAIT_S, pause=0.02):
+    """Waits for a true value, looking each `pause` seconds, and returns it; fails with `what` (a text, or a function that makes one)."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -86,7 +86,7 @@ def wait_until(condition, what, seconds=WAIT_S):
             return value
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds:.0f} s: {what() if callable(what) else what}")
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 class Node:
