@@ -11,7 +11,7 @@ using import "completion.capnp".OutputPlan;
 struct HandOver {
   # One struct, so that the receiver reads the kind once.
   key @0 :JobKey;
-  token @1 :Data;              # the job's one-time token
+  token @1 :Data;              # the job's one-time token: it came to each side in a job that was addressed to one incarnation of one worker, so that it fences generations, too
   union {
     open @2 :Open;             # prefill → decode
     grant @3 :Grant;           # decode → prefill
@@ -31,14 +31,14 @@ struct Open {
   layout @3 :UInt64;           # digest of the KV layout: model file, types, layers; both must agree
   outputPlan @4 :OutputPlan;
   unused5 @5 :UInt32;
-  senderGeneration @6 :UInt64;
+  unused6 @6 :UInt64;
 }
 
 struct Grant {
   keep @0 :UInt32;             # decode holds [0, keep) already, token by token; send [keep, kvUntil)
   keepDigest @1 :UInt64;       # XXH3 of those tokens; prefill checks it against its own
   creditBytes @2 :UInt32;
-  receiverGeneration @3 :UInt64;
+  unused3 @3 :UInt64;
 }
 
 struct End { pieces @0 :UInt32; bytes @1 :UInt64; }

@@ -122,7 +122,7 @@ class engine_process {
     if (!loaded) return give_up(*loading, loaded.error());
     std::shared_ptr<transfer::hand_over_service> hand_over;
     if (pool_.role != config::pool_role::both) {
-      auto started = start_hand_overs(cluster_, here_, loaded->engine->info(), options_.generation);
+      auto started = start_hand_overs(cluster_, here_, loaded->engine->info());
       if (!started) return give_up(*loading, started.error());
       hand_over = *std::move(started);
       self_.transfer_kind = hand_over->transport_name();

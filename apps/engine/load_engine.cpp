@@ -170,14 +170,12 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
 }
 
 expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(
-    const config::cluster& cluster, const config::host& here, const engine::model_info& model,
-    std::uint64_t generation) {
+    const config::cluster& cluster, const config::host& here, const engine::model_info& model) {
   if (cluster.transfer.kind != "ucx")
     return error{"transport_unavailable", "transfer.kind \"" + cluster.transfer.kind +
                                               "\" does not reach other processes; use \"ucx\""};
   transfer::hand_over_service::options o;
   o.layout = model.kv_layout;
-  o.generation = generation;
   o.piece_bytes = cluster.transfer.piece_bytes_max;
   o.buffers = std::max<std::size_t>(piece_buffers_min, cluster.transfer.buffer_bytes /
                                                            cluster.transfer.piece_bytes_max);

@@ -29,7 +29,6 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
 /// The worker's side of KV hand-overs. Errors: those of the transport, and `transport_unavailable`
 /// for one that does not reach other processes.
 expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(
-    const config::cluster& cluster, const config::host& here, const engine::model_info& model,
-    std::uint64_t generation);
+    const config::cluster& cluster, const config::host& here, const engine::model_info& model);
 
 }  // namespace troupe::apps

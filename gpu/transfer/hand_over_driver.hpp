@@ -1,6 +1,7 @@
 #pragma once
 
-// Inside of hand_over_service: carries out what the sessions decide.
+// Inside of hand_over_service: carries out what the sessions decide. Sources by meaning:
+// hand_over_driver.cpp (both sides), hand_over_sending.cpp, hand_over_receiving.cpp.
 
 #include "gpu/transfer/buffer_pool.hpp"
 #include "gpu/transfer/hand_over_service.hpp"
@@ -89,9 +90,12 @@ class hand_over_service::driver final : public events, public std::enable_shared
   };
   class counted_buffer;
   class credited_buffer;
-  /// Holds the lock; on its way out it delivers callbacks, in order, and destroys buffers, both
-  /// without the lock.
-  class turn;
+  class turn;  // hand_over_turn.hpp
+
+  /// Both sides derive the same number from what only they know.
+  static std::uint64_t transfer_number(const job_key& key, const transfer_token& token);
+  /// Buffers that one session may hold while others run, too.
+  std::size_t share() const;
 
   void handle(peer_id from, hand_over_message message);
   void opened(receiving& r, peer_id from, offer_of_kv offer);

@@ -63,8 +63,7 @@ struct receive_callbacks {
 class hand_over_service {
  public:
   struct options {
-    std::uint64_t layout = 0;      ///< of the model's KV; a peer with another one is refused
-    std::uint64_t generation = 0;  ///< this worker's
+    std::uint64_t layout = 0;  ///< of the model's KV; a peer with another one is refused
     std::size_t piece_bytes =
         8U << 20U;  ///< of one buffer: the largest piece; the same on both sides
     std::size_t buffers = 8;

@@ -48,7 +48,6 @@ void write(msg::Open::Builder out, const offer_of_kv& offer) {
   out.setBytesPerToken(offer.bytes_per_token);
   out.setLayout(offer.layout);
   text::write(out.initOutputPlan(), offer.plan);
-  out.setSenderGeneration(offer.sender_generation);
 }
 
 offer_of_kv read(msg::Open::Reader in) {
@@ -60,7 +59,6 @@ offer_of_kv read(msg::Open::Reader in) {
   offer.bytes_per_token = in.getBytesPerToken();
   offer.layout = in.getLayout();
   offer.plan = text::read(in.getOutputPlan());
-  offer.sender_generation = in.getSenderGeneration();
   return offer;
 }
 
@@ -70,8 +68,7 @@ hand_over_message::body_type read_body(msg::HandOver::Reader in) {
     return read(in.getOpen());
   case msg::HandOver::GRANT: {
     auto grant = in.getGrant();
-    return hand_over_message::grant{grant.getKeep(), grant.getKeepDigest(), grant.getCreditBytes(),
-                                    grant.getReceiverGeneration()};
+    return hand_over_message::grant{grant.getKeep(), grant.getKeepDigest(), grant.getCreditBytes()};
   }
   case msg::HandOver::REFUSE:
     return hand_over_message::refuse{read(in.getRefuse())};
@@ -106,7 +103,6 @@ std::vector<std::byte> encode(const hand_over_message& message) {
             out.setKeep(grant.keep);
             out.setKeepDigest(grant.keep_digest);
             out.setCreditBytes(grant.credit_bytes);
-            out.setReceiverGeneration(grant.receiver_generation);
           },
           [&](const hand_over_message::refuse& refuse) { write(root.initRefuse(), refuse.why); },
           [&](const hand_over_message::credit& credit) { root.setCredit(credit.bytes); },

@@ -22,7 +22,6 @@ struct offer_of_kv {
   std::uint32_t bytes_per_token = 0;
   std::uint64_t layout = 0;
   engine::output_plan plan;
-  std::uint64_t sender_generation = 0;
 };
 
 /// msg::HandOver as a value.
@@ -31,7 +30,6 @@ struct hand_over_message {
     engine::position keep = 0;
     std::uint64_t keep_digest = 0;
     std::uint32_t credit_bytes = 0;
-    std::uint64_t receiver_generation = 0;
   };
   struct refuse {
     error why;

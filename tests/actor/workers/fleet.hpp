@@ -138,7 +138,6 @@ struct fleet : deterministic_system {
     if (role != msg::Role::BOTH) {
       transfer::hand_over_service::options t;
       t.layout = engine->info().kv_layout;
-      t.generation = generation;
       t.piece_bytes = piece_bytes;
       t.buffers = 4;
       auto started = transfer::hand_over_service::start(
