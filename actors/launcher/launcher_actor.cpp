@@ -55,7 +55,12 @@ struct launcher_state {
 
   explicit launcher_state(caf::event_based_actor* s) : self(s) {}
   ~launcher_state() {
-    if (options.office) options.office->unbind(launcher_name(options.engine), 0);
+    if (!options.office) return;
+    options.office->unbind(launcher_name(options.engine), 0);
+    if (!child) return;
+    // The next incarnation of this launcher knows nothing of the process that ends here.
+    child.reset();
+    tell_neighbours();
   }
 
   void announce(directory::entry e) {

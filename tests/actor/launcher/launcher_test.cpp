@@ -155,6 +155,19 @@ TEST_CASE("the other engines of the host are told when a process that had KV to 
   CHECK(s.take_envelopes<msg::EngineCommand>(s.neighbour).empty());
 }
 
+TEST_CASE("an engine that ends with its launcher is told of, too") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  caf::anon_send_exit(s.launcher, caf::exit_reason::kill);
+  s.run();
+  CHECK_FALSE(s.alive);
+  const auto told = s.take_envelopes<msg::EngineCommand>(s.neighbour);
+  REQUIRE(told.size() == 1);
+  msg::view<msg::EngineCommand> in{told[0].second};
+  REQUIRE(in->isPeerEnded());
+  CHECK(in->getPeerEnded().getGeneration() == 101);
+}
+
 TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and restarted") {
   scene s;
   s.tell_status(state::READY, 101);
