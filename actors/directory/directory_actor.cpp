@@ -58,7 +58,7 @@ struct actor_state {
 
   void set_own(entry e) {
     if (auto i = engines.find(e.name); i != engines.end())
-      office->set_route(e.name, e.generation, i->second);
+      office->set_route(e.name, e.generation, i->second, link::far_end::engine);
     changed_own(entries->set_own(std::move(e)));
   }
   void changed_own(const change& c) {
@@ -81,7 +81,7 @@ struct actor_state {
     self->monitor(x.link);
     if (x.peer.kind == msg::ProcessKind::ENGINE) {
       engines[x.peer.engine] = x.link;
-      office->set_route(x.peer.engine, x.peer.generation, x.link);
+      office->set_route(x.peer.engine, x.peer.generation, x.link, link::far_end::engine);
       if (auto i = launchers.find(x.peer.engine); i != launchers.end()) self->send(i->second, x);
       return;
     }

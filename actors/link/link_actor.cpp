@@ -78,7 +78,9 @@ struct link_state {
 
   void carry(msg::parcel& p) {
     if (self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(peer))
-      context->office->deliver(std::move(p), caf::actor_cast<caf::actor>(self));
+      context->office->deliver(std::move(p), caf::actor_cast<caf::actor>(self),
+                               info.kind == msg::ProcessKind::ENGINE ? far_end::engine
+                                                                     : far_end::node);
     else
       put(std::move(p));
   }

@@ -27,7 +27,7 @@ const std::unordered_map<std::uint64_t, deliver_fn>& deliveries() {
 
 void post_office::bind(const std::string& name, std::uint64_t generation, caf::actor target) {
   std::unique_lock lock{mutex_};
-  bindings_[name] = binding{generation, std::move(target), false};
+  bindings_[name] = binding{generation, std::move(target)};
 }
 
 void post_office::unbind(const std::string& name, std::uint64_t generation) {
@@ -38,11 +38,12 @@ void post_office::unbind(const std::string& name, std::uint64_t generation) {
     bindings_.erase(i);
 }
 
-void post_office::set_route(const std::string& name, std::uint64_t generation, caf::actor link) {
+void post_office::set_route(const std::string& name, std::uint64_t generation, caf::actor link,
+                            far_end leads_to) {
   std::unique_lock lock{mutex_};
   auto& b = bindings_[name];
   if (b.target && !b.is_link) return;  // a name of this process is never routed away
-  b = binding{generation, std::move(link), true};
+  b = binding{generation, std::move(link), true, leads_to};
 }
 
 void post_office::drop_route(const std::string& name) {
@@ -64,9 +65,10 @@ void post_office::set_default_route(caf::actor link) {
   default_route_ = std::move(link);
 }
 
-void post_office::deliver(msg::parcel p, const caf::actor& from) {
+void post_office::deliver(msg::parcel p, const caf::actor& from, far_end comes_from) {
   caf::actor target;
   bool is_link = false;
+  auto leads_to = far_end::node;
   {
     std::shared_lock lock{mutex_};
     if (auto i = bindings_.find(p.to.name); i != bindings_.end()) {
@@ -77,6 +79,7 @@ void post_office::deliver(msg::parcel p, const caf::actor& from) {
       }
       target = b.target;
       is_link = b.is_link;
+      leads_to = b.leads_to;
     } else if (default_route_) {
       target = default_route_;
       is_link = true;
@@ -87,7 +90,7 @@ void post_office::deliver(msg::parcel p, const caf::actor& from) {
     return;
   }
   if (is_link) {
-    if (target == from) {
+    if (target == from || (comes_from == far_end::node && leads_to == far_end::node)) {
       ++counters_.no_route;
       return;
     }

@@ -28,9 +28,13 @@ struct post_counters {
   std::uint64_t unknown_name = 0;
   std::uint64_t stale_generation = 0;
   std::uint64_t unknown_schema = 0;
-  /// The only way leads back into the link that the message came from.
+  /// The only way leads back into the link that the message came from, or from one peer node to
+  /// another.
   std::uint64_t no_route = 0;
 };
+
+/// What is at the other end of a link, as far as forwarding goes.
+enum class far_end : std::uint8_t { node, engine };
 
 /// Delivers messages by directory name: to an actor of this process, or into the link that leads to
 /// its process.
@@ -49,7 +53,8 @@ class post_office {
 
   /// Messages for `name` go into `link`. An engine process sends everything that it does not know
   /// to its node: `set_default_route`.
-  void set_route(const std::string& name, std::uint64_t generation, caf::actor link);
+  void set_route(const std::string& name, std::uint64_t generation, caf::actor link,
+                 far_end leads_to = far_end::node);
   void drop_route(const std::string& name);
   /// All routes into this link end (it is down).
   void drop_link(const caf::actor& link);
@@ -60,9 +65,10 @@ class post_office {
     deliver(msg::make_parcel(std::move(to), std::move(from), std::move(e)));
   }
   /// The general form. `from`: the link that it came in by; none for what this process says itself.
-  /// A message never goes back into that link: two processes that each take the other for the place
-  /// of a name would send it to and fro for ever.
-  void deliver(msg::parcel p, const caf::actor& from = {});
+  /// A message never goes back into that link, and one that came from a peer node is never given to
+  /// another: processes that each take the next one for the place of a name would send it round for
+  /// ever. Nodes are all linked to each other, so no way needs a third.
+  void deliver(msg::parcel p, const caf::actor& from = {}, far_end comes_from = far_end::engine);
 
   bool knows(const std::string& name) const;
   post_counters counters() const;
@@ -72,6 +78,7 @@ class post_office {
     std::uint64_t generation = 0;
     caf::actor target;
     bool is_link = false;
+    far_end leads_to = far_end::node;
   };
   mutable std::shared_mutex mutex_;
   std::unordered_map<std::string, binding> bindings_;

@@ -137,6 +137,28 @@ TEST_CASE("a parcel is never sent back into the link that it came from") {
   CHECK(s.b.office->counters().forwarded == 1);
 }
 
+TEST_CASE(
+    "a parcel from one peer node is never given to another, so that no ring of nodes has it") {
+  scene s;
+  s.connect();
+  auto at_a = s.up(s.a);
+  s.up(s.b);
+  auto third = s.capture();  // b's link to host c, which takes host a for the place of this name
+  s.a.office->set_route("decode/p/x.0", 5, at_a.link);
+  s.b.office->set_route("decode/p/x.0", 5, third);
+  s.a.office->send({"decode/p/x.0", 5}, {"requests/a", 1}, scene::text("?"));
+  s.run();
+  CHECK(s.b.office->counters().no_route == 1);
+  CHECK(s.b.office->counters().forwarded == 0);
+  CHECK(s.pending(third) == 0);
+  // To an engine of its own a node passes on whatever comes.
+  s.b.office->set_route("decode/p/x.0", 5, third, far_end::engine);
+  s.a.office->send({"decode/p/x.0", 5}, {"requests/a", 1}, scene::text("!"));
+  s.run();
+  CHECK(s.b.office->counters().forwarded == 1);
+  CHECK(s.pending(third) == 1);
+}
+
 TEST_CASE("a body of an unknown schema is counted, not delivered") {
   scene s;
   s.connect();
