@@ -1,7 +1,5 @@
 #pragma once
 
-#include "messages/job_key.hpp"
-
 #include <chrono>
 #include <map>
 #include <optional>
@@ -11,28 +9,29 @@
 
 namespace troupe::request {
 
-/// The deadlines of all open requests, for one who keeps a single timer: a timer of each request's
-/// own would hold what is left of the request until then, however early it ends. Pure.
+/// Deadlines of many, for one who keeps a single timer: a timer of each request's own would hold
+/// what is left of the request until then, however early it ends. Pure.
+template <class Key>
 class deadline_queue {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
   /// When to be woken, if a timer must be set for it.
-  std::optional<time_point> add(const msg::request_id& id, time_point when) {
+  std::optional<time_point> add(const Key& id, time_point when) {
     if (auto known = when_.find(id); known != when_.end()) order_.erase({known->second, id});
     when_[id] = when;
     order_.insert({when, id});
     return next();
   }
-  void remove(const msg::request_id& id) {
+  void remove(const Key& id) {
     auto i = when_.find(id);
     if (i == when_.end()) return;
     order_.erase({i->second, id});
     when_.erase(i);
   }
   /// Those whose time has come; they are forgotten.
-  std::vector<msg::request_id> take_late(time_point now) {
-    std::vector<msg::request_id> late;
+  std::vector<Key> take_late(time_point now) {
+    std::vector<Key> late;
     while (!order_.empty() && order_.begin()->first <= now) {
       late.push_back(order_.begin()->second);
       remove(late.back());
@@ -52,8 +51,8 @@ class deadline_queue {
     return timer_;
   }
 
-  std::map<msg::request_id, time_point> when_;
-  std::set<std::pair<time_point, msg::request_id>> order_;
+  std::map<Key, time_point> when_;
+  std::set<std::pair<time_point, Key>> order_;
   std::optional<time_point> timer_;  ///< the earliest that is set
 };
 

@@ -30,6 +30,7 @@ namespace {
 
 using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
 using deadlines_atom = caf::atom_constant<caf::atom("hublate")>;
+using routes_atom = caf::atom_constant<caf::atom("hubroutes")>;
 
 /// Keys in one RenewLeases; more go into a second message. Far below the cap of a message.
 constexpr std::size_t keys_per_renewal_max = 8'192;
@@ -41,11 +42,13 @@ struct id_hash {
 };
 
 struct hub_state {
+  using time_point = caf::actor_clock::time_point;
   caf::event_based_actor* self;
   hub_options options;
   std::shared_ptr<const request_context> context;
   std::unordered_map<request_id, caf::actor, id_hash> requests;
-  deadline_queue deadlines;
+  deadline_queue<request_id> deadlines;
+  deadline_queue<job_key> routes;  ///< that the router owes
   std::map<caf::actor_addr, request_id> ids;
   static constexpr const char* name = "requests";
 
@@ -68,7 +71,7 @@ struct hub_state {
 
   void open(const open_request& x) {
     auto request = spawn_request(self, context, x.what, x.place);
-    wake_at(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
+    wake_for_deadline(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
     ids.emplace(request.address(), x.what->id);
     requests.emplace(x.what->id, std::move(request));
   }
@@ -88,13 +91,22 @@ struct hub_state {
       self->send(i->second, std::forward<Message>(message));
   }
 
-  void wake_at(std::optional<deadline_queue::time_point> when) {
+  void wake_for_deadline(const std::optional<time_point>& when) {
     if (when) self->delayed_send(self, *when - self->clock().now(), deadlines_atom::value);
   }
+  void wake_for_route(const std::optional<time_point>& when) {
+    if (when) self->delayed_send(self, *when - self->clock().now(), routes_atom::value);
+  }
   void end_late() {
-    const auto now = self->clock().now();
-    for (const auto& id : deadlines.take_late(now)) tell(id, deadline_passed{});
-    wake_at(deadlines.woken());
+    for (const auto& id : deadlines.take_late(self->clock().now())) tell(id, deadline_passed{});
+    wake_for_deadline(deadlines.woken());
+  }
+  void await(const route_awaited& x) {
+    wake_for_route(routes.add(x.attempt, self->clock().now() + route_timeout));
+  }
+  void miss_routes() {
+    for (const auto& key : routes.take_late(self->clock().now())) tell(key.id, route_late{key});
+    wake_for_route(routes.woken());
   }
 
   /// Hands a message that has a job's key to that job's request.
@@ -107,9 +119,16 @@ struct hub_state {
   }
 
   void routed(msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
+    routes.remove(msg::read(in.getKey()));
     auto lease = std::make_shared<held_route>(context->office, context->self, context->router,
                                               in.getLease(), context->host);
     tell(msg::read(in.getKey()).id, route_given{e, std::move(lease)});
+  }
+
+  void refused(msg::RouteRefused::Reader in, const msg::envelope<msg::RouteRefused>& e) {
+    const auto key = msg::read(in.getKey());
+    routes.remove(key);
+    tell(key.id, e);
   }
 
   void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
@@ -175,7 +194,10 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       [self](const cancel_request& x) { self->state.tell(x.id, x); },
       link::on<msg::Route>([&s](const link::origin&, msg::Route::Reader in,
                                 const msg::envelope<msg::Route>& e) { s.routed(in, e); }),
-      s.passed<msg::RouteRefused>(),
+      link::on<msg::RouteRefused>(
+          [&s](const link::origin&, msg::RouteRefused::Reader in,
+               const msg::envelope<msg::RouteRefused>& e) { s.refused(in, e); }),
+      [self](const route_awaited& x) { self->state.await(x); },
       s.passed<msg::Accepted>(),
       s.passed<msg::Rejected>(),
       s.passed<msg::PrefillDone>(),
@@ -188,6 +210,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](deadlines_atom) { self->state.end_late(); },
+      [self](routes_atom) { self->state.miss_routes(); },
   };
 }
 

@@ -14,12 +14,12 @@ namespace troupe::request {
 
 namespace {
 
-using route_late_atom = caf::atom_constant<caf::atom("rqrtlate")>;
 using again_atom = caf::atom_constant<caf::atom("rqagain")>;
 using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
 
 struct request_state {
   caf::event_based_actor* self;
+  caf::actor hub;
   std::shared_ptr<const request_context> context;
   std::shared_ptr<submission> what;
   std::shared_ptr<ticket> place;
@@ -72,12 +72,12 @@ struct request_state {
     account.attempts.back().prompt = l.prompt;
     auto e = make_route_request(*what, l, key_of(l), context->self.name);
     if (!e) return fail(unsendable(e.error()));
+    self->send(hub, route_awaited{key_of(l)});  // first: the answer goes to the hub, too
     context->office->send(context->router, context->self, *std::move(e));
-    self->delayed_send(self, route_timeout, route_late_atom::value, l.prompt, l.attempt);
   }
 
-  void route_late(std::uint16_t prompt, std::uint32_t attempt) {
-    auto* l = find({what->id, prompt, attempt});
+  void no_route(const job_key& attempt) {
+    auto* l = find(attempt);
     if (l && !l->route)
       end_attempt(*l, attempt_end::router_silent, "",
                   {503, "router_unavailable", "The router does not answer; try again.", "",
@@ -282,13 +282,14 @@ struct request_state {
         {account.prompt_tokens, account.cached_tokens, account.completion_tokens});
     let_go();
     // Prefill's account travels by another way and may be later than a short answer.
-    self->delayed_send(self, last_account_wait, leave_atom::value);
-    leave_when_told();
+    if (!leave_when_told()) self->delayed_send(self, last_account_wait, leave_atom::value);
   }
-  void leave_when_told() {
-    if (over && std::none_of(legs.begin(), legs.end(),
+  bool leave_when_told() {
+    if (!over || std::any_of(legs.begin(), legs.end(),
                              [](const auto& x) { return x.prefill && x.prefill->open(); }))
-      self->quit();
+      return false;
+    self->quit();
+    return true;
   }
 
   void fail(const failure& why) {
@@ -355,10 +356,11 @@ struct request_state {
   }
 };
 
-caf::behavior behavior(caf::stateful_actor<request_state>* self,
+caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
                        std::shared_ptr<const request_context> context,
                        std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
   auto& s = self->state;
+  s.hub = std::move(hub);
   s.context = std::move(context);
   s.what = std::move(what);
   s.place = std::move(place);
@@ -380,9 +382,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self,
           self->state.send_parts(*l, in->getReceived());
       },
       [self](const worker_gone& x) { self->state.lost(x); },
-      [self](route_late_atom, std::uint16_t prompt, std::uint32_t attempt) {
-        self->state.route_late(prompt, attempt);
-      },
+      [self](const route_late& x) { self->state.no_route(x.attempt); },
       [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))
           self->state.start_attempt(*l);
@@ -406,8 +406,8 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self,
 caf::actor spawn_request(caf::event_based_actor* hub,
                          std::shared_ptr<const request_context> context,
                          std::shared_ptr<submission> what, std::shared_ptr<ticket> place) {
-  return hub->spawn<caf::monitored>(behavior, std::move(context), std::move(what),
-                                    std::move(place));
+  return hub->spawn<caf::monitored>(behavior, caf::actor_cast<caf::actor>(hub), std::move(context),
+                                    std::move(what), std::move(place));
 }
 
 }  // namespace troupe::request

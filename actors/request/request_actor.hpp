@@ -67,8 +67,18 @@ struct cancel_request {
 inline bool may_work(msg::EntryState s) {
   return s == msg::EntryState::READY || s == msg::EntryState::DRAINING;
 }
-/// The request's time is over (the hub's `deadline_queue`).
+// Times that the hub keeps for its requests (`deadline_queue`).
+
+/// The request's time is over.
 struct deadline_passed {};
+/// To the hub, before the router is asked: an answer is due within `route_timeout`.
+struct route_awaited {
+  msg::job_key attempt;
+};
+/// The router has not answered in time.
+struct route_late {
+  msg::job_key attempt;
+};
 
 /// Runs one request from routing to its end. Everything that it holds is released by its state's
 /// destructor, whatever ends it. A child of the hub, monitored by it.
@@ -83,3 +93,5 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_awaited)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_late)

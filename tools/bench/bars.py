@@ -204,10 +204,10 @@ def disconnect(build):
 
 @bar("memory")
 def memory(build):
-    """Memory of a node after 10,000 requests, at 200 requests/s: what is kept for some seconds after a request is in it from the start."""
+    """Memory of a node after 10,000 requests, as many at a time as it can serve."""
     with simulated(build) as cluster:
         node = cluster.nodes["h0"].pid
-        arguments = ("--model", "m", "--rate", 200, "--duration", 5, "--prompt-bytes", 400, "--max-tokens", 8)
+        arguments = ("--model", "m", "--connections", 16, "--requests", 1000, "--prompt-bytes", 400, "--max-tokens", 8)
         bench(cluster, build, *arguments)
         at_1000 = resident_bytes(node)
         sizes = []

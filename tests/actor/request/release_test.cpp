@@ -24,6 +24,24 @@ TEST_CASE_METHOD(
   CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("\"cancelled\""));
 }
 
+TEST_CASE_METHOD(stage, "a request that has ended leaves no timer behind: it would hold what is "
+                        "left of the request until then") {
+  const auto serve = [&](bool apart) {
+    auto c = submit();
+    auto key = asked_once().key;
+    route(key, decode, apart ? &prefill : nullptr);
+    accept(key, apart ? prefill : decode);
+    if (apart) prefill_done(key);
+    tokens(key, decode, 0, {1}, stop);
+    REQUIRE(c.sink->said.back() == "finished");
+  };
+  serve(true);  // the hub has its timers now
+  const auto timers = scheduler.clock().schedule().size();
+  for (int i = 0; i < 10; ++i) serve(i % 2 == 0);
+  CHECK(scheduler.clock().schedule().size() == timers);
+  check_all_released();
+}
+
 TEST_CASE_METHOD(stage, "cancelled before there is a route: the late route goes back") {
   auto c = submit();
   auto key = asked_once().key;

@@ -1,4 +1,5 @@
 #include "actors/request/deadline_queue.hpp"
+#include "messages/job_key.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -10,14 +11,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr deadline_queue::time_point start{1h};
+using queue = deadline_queue<msg::request_id>;
+
+constexpr queue::time_point start{1h};
 constexpr msg::request_id a{0, 1}, b{0, 2}, c{0, 3};
 using ids = std::vector<msg::request_id>;
 
 }  // namespace
 
 TEST_CASE("one timer is set for the earliest deadline, and another only for an earlier one") {
-  deadline_queue q;
+  queue q;
   CHECK(q.add(a, start + 10s) == start + 10s);
   CHECK(q.add(b, start + 20s) == std::nullopt);
   CHECK(q.add(c, start + 5s) == start + 5s);
@@ -29,7 +32,7 @@ TEST_CASE("one timer is set for the earliest deadline, and another only for an e
 }
 
 TEST_CASE("a request that ended is not late, and its timer serves the next") {
-  deadline_queue q;
+  queue q;
   q.add(a, start + 10s);
   q.remove(a);
   q.remove(a);
@@ -43,9 +46,9 @@ TEST_CASE("nobody is forgotten, whatever comes and goes", "[random]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);
   std::mt19937 random{seed};
-  deadline_queue q;
-  std::map<msg::request_id, deadline_queue::time_point> open;
-  std::multiset<deadline_queue::time_point> timers;
+  queue q;
+  std::map<msg::request_id, queue::time_point> open;
+  std::multiset<queue::time_point> timers;
   auto now = start;
   for (std::uint64_t step = 0; step < 5'000; ++step) {
     now += std::chrono::milliseconds{random() % 20};
