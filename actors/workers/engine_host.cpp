@@ -4,6 +4,8 @@
 
 #include <caf/send.hpp>
 
+#include <pthread.h>
+
 #include <algorithm>
 
 namespace troupe::workers {
@@ -70,6 +72,7 @@ job_route engine_host::find(engine::job_id job) const {
 }
 
 void engine_host::run() {
+  ::pthread_setname_np(::pthread_self(), "engine");  // for whoever looks at a stuck process
   while (!stopping_) {
     if (!step() && !stopping_) engine_->wait(idle_wait);
   }

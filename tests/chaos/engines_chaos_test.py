@@ -1,0 +1,77 @@
+"""Engines that die, freeze, come back late, hang inside a step or answer garbage, under a steady load on three hosts: a client sees a pause at most, and the bytes of every stream are those
+of an undisturbed one."""
+
+import os
+import signal
+import sys
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chaos import APART, BACK_S, PACE, engine_name, pool, ready_workers, scenario, wait_until  # noqa: E402
+from stuck_thread import stick  # noqa: E402
+
+LOAD = dict(rate=6, seconds=25)
+TOGETHER = [pool("both", "h0", "h1", "h2")]
+
+
+class Engines(unittest.TestCase):
+    def victims(self):
+        for role, pools in (("both", TOGETHER), ("decode", APART), ("prefill", APART)):
+            with self.subTest(role):
+                yield role, pools
+
+    def disturbed(self, role, pools, disturb, pause_max, **more):
+        """Runs one scenario; `disturb(scenario, pid, host)` is done to the engine of a busy worker."""
+        with scenario(pools, load=LOAD, **more) as s:
+            s.streams(6)
+            time.sleep(1.5)
+            host, name = s.busy(role)
+            pid = s.c[host].engine(name)
+            began = time.monotonic()
+            disturb(s, pid, host)
+            wait_until(lambda: name in ready_workers(s.c) and any(engine_name(p) == name for p in s.c[host].engines() if p != pid), lambda: f"another {name}: {s.c.workers()}", BACK_S)
+            back = time.monotonic() - began
+        pause = max(s.pauses)
+        print(f"{self.id().rsplit('.', 1)[-1]} {role}: pause {pause:.2f} s, another engine serves after {back:.1f} s, load {s.report['whole']} whole, {s.report['failed']} failed", flush=True)
+        self.assertLess(pause, pause_max)
+        return s
+
+    def test_killed(self):
+        for role, pools in self.victims():
+            self.disturbed(role, pools, lambda s, pid, host: os.kill(pid, signal.SIGKILL), pause_max=2.0)
+
+    def test_frozen(self):
+        for role, pools in self.victims():
+            self.disturbed(role, pools, lambda s, pid, host: os.kill(pid, signal.SIGSTOP), pause_max=10.0)
+
+    def test_stuck_inside_a_step(self):
+        for role, pools in self.victims():
+            self.disturbed(role, pools, lambda s, pid, host: stick(pid, "engine"), pause_max=10.0)
+
+    def test_frozen_and_back_after_its_jobs_went_elsewhere(self):
+        for role, pools in self.victims():
+            with self.subTest(role), scenario(pools, load=LOAD) as s:
+                s.streams(6)
+                time.sleep(1.5)
+                host, name = s.busy(role)
+                pid = s.c[host].engine(name)
+                os.kill(pid, signal.SIGSTOP)
+                s.c[host].wait_for(f"event=engine_unlinked engine={name}", seconds=10)
+                time.sleep(1)
+                os.kill(pid, signal.SIGCONT)
+            print(f"frozen and back, {role}: pause {max(s.pauses):.2f} s, load {s.report['whole']} whole", flush=True)
+            self.assertLess(max(s.pauses), 10.0)
+
+    def test_garbage(self):
+        # What one engine computes is no number now and then: its requests go elsewhere.
+        pools = [pool("both", "h0", "h1"), pool("both", "h2", simulation=dict(PACE, fault="garbage", fault_probability_per_step=0.02))]
+        with scenario(pools, load=LOAD) as s:
+            s.streams(9)
+            time.sleep(5)
+        print(f"garbage: pause {max(s.pauses):.2f} s, load {s.report['whole']} whole", flush=True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
