@@ -6,6 +6,8 @@
 
 namespace troupe::health {
 
+using namespace std::chrono_literals;
+
 void progress_watch::measure(const engine_account& is) {
   busy_ += is.busy - last_.busy;
   steps_ += is.steps - last_.steps;
@@ -46,18 +48,23 @@ std::chrono::milliseconds progress_watch::allowance(const engine_account& is) co
 judgement progress_watch::judge(const engine_account& is, time_point now) {
   const bool moved = !known_ || is.steps != last_.steps || is.ticks != last_.ticks ||
                      is.tokens != last_.tokens;
+  const auto since = std::min<std::chrono::nanoseconds>(now - judged_at_, limits_.account_gap_max);
   if (known_) {
     // At the most one per pass from an engine that doesn't, and one may be of a step under way.
     if (is.ticks - last_.ticks > is.steps - last_.steps + 1) ticks_inside_ = true;
     measure(is);
-    if (is.steps == last_.steps + 1 && last_.stepping) survived(now - moved_at_);
+    if (is.steps == last_.steps + 1 && last_.stepping) survived(still_ + since);
   }
   // A step that began since then has had no time to show anything.
-  if (moved || !is.stepping || !last_.stepping) moved_at_ = now;
+  still_ = moved || !is.stepping || !last_.stepping ? 0ns : still_ + since;
+  pausing_ = moved || is.stepping || last_.stepping || is.jobs == 0 || last_.jobs == 0
+                 ? 0ns
+                 : pausing_ + since;
   last_ = is;
   known_ = true;
+  judged_at_ = now;
 
-  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(now - moved_at_);
+  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(still_);
   if (const auto allowed = allowance(is); is.stepping && still > allowed)
     return {
         verdict::hung,
@@ -67,6 +74,11 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
                     : usual_.lessons() >= limits_.usual_after
                         ? " by the slowest that was measured here"
                         : ", since it has not been measured yet")};
+  if (pausing_ > limits_.pause_max)
+    return {verdict::hung,
+            fmt::format("with {} jobs and no step for {} ms; {} ms were allowed", is.jobs,
+                        std::chrono::duration_cast<std::chrono::milliseconds>(pausing_).count(),
+                        limits_.pause_max.count())};
   if (slow_in_row_ >= limits_.slow_in_row)
     return {verdict::slow, fmt::format("its steps take {:.1f} times what is usual", last_ratio_)};
   return {};

@@ -11,12 +11,13 @@ namespace troupe::health {
 /// What a worker says of its engine, as far as it tells life from death. Counters only grow within
 /// a generation.
 struct engine_account {
-  std::uint64_t steps = 0;            ///< scheduler steps that ended
+  std::uint64_t steps = 0;            ///< scheduler steps that ended, those without work too
   std::uint64_t ticks = 0;            ///< progress inside a forward pass
   std::uint64_t tokens = 0;           ///< computed, prompts' and answers'
   std::chrono::microseconds busy{0};  ///< spent in forward passes that ended
   bool stepping = false;              ///< a step is under way
   std::uint32_t at_hand = 0;          ///< tokens in that step's forward pass
+  std::uint32_t jobs = 0;             ///< that the engine has, waiting ones too
 };
 
 struct watch_limits {
@@ -28,6 +29,11 @@ struct watch_limits {
   std::chrono::milliseconds silent_step_max{15'000};
   /// and so many times what the slowest measurement makes of its tokens.
   double slowness_allowed = 8;
+  /// Between two steps an engine with jobs looks for work at least once a second.
+  std::chrono::milliseconds pause_max{5'000};
+  /// What two accounts that lie further apart say of the time between them: no more than so much.
+  /// The whole process may have stood still, which is the link's matter.
+  std::chrono::milliseconds account_gap_max{2'000};
   /// Each measurement spans at least so much computing.
   std::chrono::milliseconds measurement{2'000};
   /// So many measurements make what is usual.
@@ -40,7 +46,7 @@ struct watch_limits {
 enum class verdict : std::uint8_t {
   healthy,
   slow,  ///< works, far below its usual rate: nothing new for it, nothing taken from it
-  hung,  ///< in a step without any progress, longer than the work at hand explains
+  hung,  ///< no progress in a step, longer than the work at hand explains, or no step at all
 };
 
 struct judgement {
@@ -53,7 +59,8 @@ struct judgement {
 /// An engine that makes progress is never hung, however slow: only a step in which neither ticks
 /// nor steps move counts, and it may take as long as its tokens took at the slowest that was ever
 /// measured here, times `slowness_allowed`. One that waits (for work, for KV that is on its
-/// way) is not in a step. Time without accounts proves nothing: that is the link's matter.
+/// way) is not in a step, but its thread still looks for work: with jobs and without steps it is
+/// stuck. Time without accounts proves nothing: that is the link's matter.
 class progress_watch {
  public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -70,7 +77,9 @@ class progress_watch {
 
   watch_limits limits_;
   engine_account last_;
-  time_point moved_at_{};  ///< of the last progress
+  time_point judged_at_{};
+  std::chrono::nanoseconds still_{0};    ///< in a step, since the last progress
+  std::chrono::nanoseconds pausing_{0};  ///< between steps, since the last one, with jobs
   bool known_ = false;
   bool ticks_inside_ = false;  ///< there were more ticks than steps
 

@@ -233,7 +233,8 @@ struct launcher_state {
                        options.engine.name,
                        generation,
                        {r.getSteps(), r.getTicks(), r.getPrefilledTokens() + r.getSampledTokens(),
-                        std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand()}});
+                        std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand(),
+                        r.getRunning() + r.getQueued()}});
     if (draining && r.getGeneration() == generation && r.getIdle()) terminate();
   }
 

@@ -117,7 +117,8 @@ void node_tree::add_connectors(std::vector<supervision::child_spec>& children) {
 void node_tree::add_watchdog(std::vector<supervision::child_spec>& children) {
   health::watchdog_options o;
   o.host = setup_.host;
-  o.limits.tick_gap_max = setup_.cluster.health.hang_timeout;
+  o.limits.tick_gap_max = o.limits.pause_max = setup_.cluster.health.hang_timeout;
+  o.limits.account_gap_max = 2 * setup_.cluster.health.report_interval;
   children.push_back({"watchdog/" + setup_.host, [this, o](std::uint64_t) -> expected<caf::actor> {
                         auto started = health::spawn_watchdog(system_, o);
                         std::lock_guard lock{handles_mutex_};

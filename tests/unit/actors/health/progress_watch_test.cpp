@@ -125,6 +125,31 @@ TEST_CASE("missing accounts are no proof") {
   p.wait();
   p.is.stepping = true;
   CHECK(p.wait(10min).what == verdict::healthy);  // the first account of this step
+  // The whole process stood still in the middle of a step, and its account is quicker than its
+  // engine.
+  CHECK(p.wait(10min).what == verdict::healthy);
+  CHECK(p.until_hung() > 5s);
+}
+
+TEST_CASE("an engine that has jobs and takes no step is stuck") {
+  patient p;
+  p.learn();
+  p.is.stepping = false;
+  for (int i = 0; i < 100; ++i) REQUIRE(p.wait().what == verdict::healthy);  // nothing to do
+  p.is.jobs = 3;
+  for (int i = 0; i < 100; ++i) {  // waits for KV, say
+    ++p.is.steps;
+    REQUIRE(p.wait().what == verdict::healthy);
+  }
+  auto waited = 0ms;
+  judgement found;
+  while (found.what != verdict::hung && waited < 1min) {
+    found = p.wait();
+    waited += report;
+  }
+  CHECK(waited > p.limits.pause_max);
+  CHECK(waited <= p.limits.pause_max + 2 * report);
+  CHECK_THAT(found.evidence, Catch::Contains("3 jobs and no step"));
 }
 
 TEST_CASE("slow is judged against what is usual for the same kind of work") {
