@@ -11,7 +11,7 @@ namespace {
 
 routed_delta delta_of(std::uint64_t request, std::string text) {
   routed_delta d;
-  d.first.key = {1, request, 2, 3};
+  d.first.key = {{1, request}, 2, 3};
   d.first.reply_to = "requests/h";
   d.second.text = std::move(text);
   return d;
