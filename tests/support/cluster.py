@@ -90,12 +90,13 @@ def wait_until(condition, what, seconds=WAIT_S, pause=0.02):
 
 
 class Node:
-    """One `troupe node` process. `log` is all that it has printed so far."""
+    """One `troupe node` process. `log` is all that it has printed so far, unless it prints elsewhere (`log_to`)."""
 
-    def __init__(self, config, host, folder, env=None, arguments=(), prefix=(), program=TROUPE):
+    def __init__(self, config, host, folder, env=None, arguments=(), prefix=(), program=TROUPE, log_to=None):
         self.host = host
         self.log_file = Path(folder) / f"{host}-{time.monotonic_ns()}.log"
-        with open(self.log_file, "wb") as log:
+        self.log_file.touch()
+        with open(log_to or self.log_file, "wb") as log:
             self.process = subprocess.Popen(
                 [*prefix, str(program), "node", "--config", str(config), "--host", host, *arguments],
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}, start_new_session=True)
@@ -158,10 +159,11 @@ class Cluster:
             c.wait_ready()
             status, body = c.post("/v1/completions", {"model": "m", "prompt": "x"})
 
-    Pools are simulated unless they say otherwise. `extra` is appended to the file. `program`: another than TROUPE_BIN.
+    Pools are simulated unless they say otherwise. `extra` is appended to the file. `program`: another than TROUPE_BIN. `env` and `log_to`: of all nodes.
     """
 
-    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines="", program=TROUPE):
+    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines="", program=TROUPE, env=None, log_to=None):
+        self.env, self.log_to = env, log_to
         self.folder = Path(tempfile.mkdtemp(prefix="troupe-test-"))
         self.nodes = {}
         self.everything = []
@@ -203,7 +205,7 @@ class Cluster:
 
     def start(self, *hosts, env=None, config=None):
         for host in hosts or self.hosts:
-            self.nodes[host] = Node(config or self.config, host, self.folder, env, prefix=self.command_prefix(host), program=self.program)
+            self.nodes[host] = Node(config or self.config, host, self.folder, {**(self.env or {}), **(env or {})}, prefix=self.command_prefix(host), program=self.program, log_to=self.log_to)
             self.everything.append(self.nodes[host])
         return self.nodes[(hosts or self.hosts)[-1]]
 
