@@ -21,6 +21,8 @@ void add_engine_command(CLI::App& app, int& exit_code) {
       ->add_option("--secret-fd", options->secret_fd,
                    "Descriptor from which the node's secret is read")
       ->required();
+  command->add_option("--board-fd", options->board_fd,
+                      "Descriptor of the memory where the engine says what it works at");
   command->add_option("--log-level", options->log_level, "What is logged: from here up")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))
       ->capture_default_str();

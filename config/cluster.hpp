@@ -60,6 +60,8 @@ struct simulation {
   std::uint64_t seed = 1;
   double fault_probability_per_step = 0;
   std::string fault;  ///< "", "slow", "hang", "crash", "garbage"
+  std::string
+      crash_on;  ///< the process ends when it computes a prompt with this text; empty: never
 };
 
 struct pool {

@@ -136,6 +136,8 @@ constexpr field<simulation> simulation_fields[] = {
      [](simulation& x) -> slot { return &x.fault_probability_per_step; },
      "How often the fault strikes."},
     {"fault", one_of(faults), [](simulation& x) -> slot { return &x.fault; }, "What goes wrong."},
+    {"crash_on", of(value_type::text), [](simulation& x) -> slot { return &x.crash_on; },
+     "The engine crashes when it computes a prompt that contains this text."},
 };
 
 constexpr field<gateway> gateway_fields[] = {

@@ -24,6 +24,7 @@ struct Entry {
   contextTokens @12 :UInt32;
   processId @13 :Data;
   detail @14 :Text;           # why it failed, how far loading is
+  slow @15 :Text;             # evidence that it is far slower than usual: others are preferred; empty: it is not
 }
 
 struct DirectoryUpdate {

@@ -46,6 +46,7 @@ struct Job {
   transferToken @7 :Data;      # 16 bytes, one-time, bound to this attempt; guards against mistakes
   priority @8 :UInt8;
   isProbe @9 :Bool;
+  alone @10 :Bool;             # under suspicion: runs in steps of its own until it has proved harmless
 }
 
 struct PrefillJob {

@@ -19,6 +19,7 @@ struct RouteRequest {
   exclude @7 :List(Text);      # workers that failed this request
   session @8 :Text;            # sticky key, or empty
   resumedTokens @9 :UInt32;
+  quarantine @10 :Bool;        # under suspicion: to workers that have no other such request
 }
 
 enum TransferPlan {
@@ -44,6 +45,7 @@ struct RouteRelease {
   leases @0 :List(UInt64);
   host @1 :Text;
   prefills @2 :List(UInt64);   # leases whose prefill worker has done its share; decode goes on
+  cleared @3 :List(UInt64);    # leases whose request is no longer under suspicion; it goes on
 }
 
 struct WorkerReport {
@@ -68,6 +70,7 @@ struct WorkerReport {
   stepping @17 :Bool;          # a scheduler step is under way
   atHand @18 :UInt32;          # tokens in that step's forward pass
   busyUs @19 :UInt64;          # spent in forward passes that ended
+  probes @20 :UInt64;          # that were answered; in none of the other counters
 }
 
 struct PrefixEvents {

@@ -8,6 +8,7 @@
 #include "messages/job.capnp.h"
 #include "messages/link.capnp.h"
 #include "messages/route.capnp.h"
+#include "messages/suspects.capnp.h"
 #include "messages/transfer.capnp.h"
 
 /// Every schema that actors send as an envelope: X(Schema). The type-ID block and the parcel
@@ -40,4 +41,6 @@
   X(PrefixResync)                                                                                  \
   X(EngineStatus)                                                                                  \
   X(EngineCommand)                                                                                 \
-  X(Audit)
+  X(Audit)                                                                                         \
+  X(CrashSuspects)                                                                                 \
+  X(PoisonNotice)

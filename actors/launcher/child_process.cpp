@@ -65,7 +65,7 @@ class line_filter {
 
 /// Between fork and exec only async-signal-safe calls are allowed: everything is prepared before.
 [[noreturn]] void become(const char* program, char* const* argv, int output, int secret,
-                         pid_t parent) {
+                         int inherited, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before prctl took effect
@@ -74,6 +74,7 @@ class line_filter {
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   ::fcntl(secret, F_SETFD, 0);
+  if (inherited >= 0) ::fcntl(inherited, F_SETFD, 0);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -112,7 +113,7 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
     argv.push_back(nullptr);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid == 0) become(o.program.c_str(), argv.data(), output[1], secret[0], parent);
+    if (pid == 0) become(o.program.c_str(), argv.data(), output[1], secret[0], o.inherited, parent);
     // Without a descriptor of the child neither a signal nor its end would be certain to be its
     // own.
     const int pidfd = pid < 0 ? -1 : pidfd_open(pid);

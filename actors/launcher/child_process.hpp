@@ -48,6 +48,7 @@ class child_process final : public process {
     std::vector<std::string>
         arguments;  ///< without argv[0]; "{secret-fd}" is replaced by the descriptor's number
     std::vector<std::uint8_t> secret;  ///< readable by the child once, from an inherited pipe
+    int inherited = -1;  ///< a descriptor that the child keeps under its number; -1: none
     std::function<void(std::string line)> on_line;  ///< watcher thread
     std::function<void(exit_status)> on_exit;       ///< watcher thread, once, after the last line
   };

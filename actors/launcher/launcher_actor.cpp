@@ -4,6 +4,7 @@
 #include "actors/launcher/loading_progress.hpp"
 #include "actors/link/guarded.hpp"
 #include "messages/base/exit_codes.hpp"
+#include "messages/job_key.hpp"
 
 #include <caf/all.hpp>
 
@@ -11,6 +12,8 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace troupe::launcher {
@@ -31,6 +34,7 @@ namespace {
 
 using start_atom = caf::atom_constant<caf::atom("lnchstart")>;
 using loading_atom = caf::atom_constant<caf::atom("lnchload")>;
+using unknown_atom = caf::atom_constant<caf::atom("lnchunkn")>;
 using unlinked_atom = caf::atom_constant<caf::atom("lnchlink")>;
 using drained_atom = caf::atom_constant<caf::atom("lnchdrain")>;
 using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
@@ -40,8 +44,10 @@ struct launcher_state {
   launcher_options options;
   std::unique_ptr<supervision::restart_policy> policy;
   std::unique_ptr<process> child;
-  std::uint64_t generation = 0;  ///< of the running child, or of the last one
-  loading_progress loading;      ///< of the running child
+  std::unique_ptr<crash::board_source> board;  ///< of the running child; null: there is none
+  bool told_to_end = false;                    ///< the running child, by a signal of ours
+  std::uint64_t generation = 0;                ///< of the running child, or of the last one
+  loading_progress loading;                    ///< of the running child
   msg::EntryState state = msg::EntryState::STARTING;
   std::string last_failure;  ///< as the engine itself told it
   caf::actor stopper;        ///< who asked for the stop
@@ -92,6 +98,7 @@ struct launcher_state {
     last_failure.clear();
     loading = {};
     linked = true;
+    told_to_end = false;
     child_process::options o;
     o.program = options.program;
     o.arguments = {"engine",
@@ -106,6 +113,17 @@ struct launcher_state {
                    "--secret-fd",
                    "{secret-fd}"};
     o.secret = options.secret;
+    if (auto made = options.make_board()) {
+      board = *std::move(made);
+    } else {
+      board.reset();
+      spdlog::error("event=no_step_board engine={} reason=\"{}\"", options.engine.name,
+                    made.error().message);
+    }
+    if (board && board->descriptor() >= 0) {
+      o.inherited = board->descriptor();
+      o.arguments.insert(o.arguments.end(), {"--board-fd", std::to_string(o.inherited)});
+    }
     o.on_line = [tag = options.engine.name](std::string line) {
       spdlog::info("engine={} | {}", tag, line);
     };
@@ -126,6 +144,11 @@ struct launcher_state {
     watch_loading();
   }
 
+  void end_child(int signal) {
+    told_to_end = true;
+    child->signal(signal);
+  }
+
   /// Looks again after the timeout whether loading went on.
   void watch_loading() {
     self->delayed_send(self, options.load_timeout, loading_atom::value, generation,
@@ -138,7 +161,7 @@ struct launcher_state {
                    " ms";
     spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name,
                   last_failure);
-    child->signal(SIGKILL);
+    end_child(SIGKILL);
   }
 
   void status(const link::origin& from, msg::EngineStatus::Reader in) {
@@ -174,9 +197,31 @@ struct launcher_state {
       options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
   }
 
+  /// Who was at hand when the engine crashed. Before anybody hears of its end, and by the same
+  /// links: whoever tries again knows then whether it is suspected.
+  void name_suspects(const exit_status& status) {
+    const auto last_words = board ? board->read() : std::nullopt;
+    board.reset();
+    if (!last_words || !options.view || !is_crash(status, told_to_end || stopping)) return;
+    spdlog::error("event=engine_crashed engine={} generation={} reason=\"{}\" suspects={}",
+                  options.engine.name, generation, to_string(status), last_words->total);
+    msg::draft<msg::CrashSuspects> d{512 + last_words->keys.size() * 40};
+    d->setEngine(options.engine.name);
+    d->setGeneration(generation);
+    d->setSuspects(last_words->total);
+    d->setReason(to_string(status));
+    auto keys = d->initKeys(static_cast<unsigned>(last_words->keys.size()));
+    for (unsigned i = 0; i < keys.size(); ++i) msg::write(keys[i], last_words->keys[i]);
+    const auto told = std::move(d).freeze().value();
+    for (const auto& [name, e] : *options.view->get())
+      if (e.role == msg::Role::REQUESTS)
+        options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+  }
+
   void child_gone(const child_ended& x) {
     if (x.generation != generation) return;
     child.reset();
+    name_suspects(x.status);
     tell_neighbours();
     auto how = supervision::ending::failed;
     if (!x.status.signalled && is_fatal_exit(x.status.code)) how = supervision::ending::fatal;
@@ -245,14 +290,14 @@ struct launcher_state {
     spdlog::error("event=engine_hung engine={} generation={} evidence=\"{}\"", options.engine.name,
                   generation, x.is.evidence);
     announce_last(msg::EntryState::UNKNOWN);
-    child->signal(SIGKILL);
+    end_child(SIGKILL);
   }
 
   void terminate() {
     draining = false;
     if (!child) return;
     // SIGTERM also reaches an engine that has no link yet.
-    child->signal(SIGTERM);
+    end_child(SIGTERM);
     self->delayed_send(self, stop_within, kill_atom::value);
   }
 
@@ -260,8 +305,12 @@ struct launcher_state {
     if (x.peer.generation != generation || !child || stopping) return;
     spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
     linked = false;
-    announce_last(msg::EntryState::UNKNOWN);
-    self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, ++outages);
+    self->delayed_send(self, link_loss_grace, unknown_atom::value, generation, ++outages);
+    self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, outages);
+  }
+  void still_unlinked(std::uint64_t g, std::uint64_t outage) {
+    if (g == generation && outage == outages && !linked && child && !stopping)
+      announce_last(msg::EntryState::UNKNOWN);
   }
   void link_back(const link::link_up& x) {
     if (x.peer.generation == generation) linked = true;
@@ -272,14 +321,14 @@ struct launcher_state {
                    " ms";
     spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name,
                   last_failure);
-    child->signal(SIGKILL);
+    end_child(SIGKILL);
   }
 
   void kill() {
     if (!child) return;
     spdlog::warn("event=engine_killed engine={} reason=\"it did not stop in time\"",
                  options.engine.name);
-    child->signal(SIGKILL);
+    end_child(SIGKILL);
   }
 
   void finish() {
@@ -315,6 +364,9 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       link::on<msg::WorkerReport>([&s](msg::WorkerReport::Reader in) { s.report(in); }),
       [self](const link::link_up& x) { self->state.link_back(x); },
       [self](const link::link_down& x) { self->state.link_lost(x); },
+      [self](unknown_atom, std::uint64_t generation, std::uint64_t outage) {
+        self->state.still_unlinked(generation, outage);
+      },
       [self](unlinked_atom, std::uint64_t generation, std::uint64_t outage) {
         self->state.check_link(generation, outage);
       },
@@ -337,6 +389,13 @@ msg::Role role_of(config::pool_role r) {
     break;
   }
   return msg::Role::BOTH;
+}
+
+bool is_crash(const exit_status& s, bool told) {
+  if (told) return false;
+  if (!s.signalled) return s.code == exit_failure || s.code > exit_internal;
+  static constexpr std::array faults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+  return std::find(faults.begin(), faults.end(), s.code) != faults.end();
 }
 
 std::string launcher_name(const config::engine_instance& engine) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/crash/shared_board.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/launcher/child_process.hpp"
 #include "actors/supervision/restart_policy.hpp"
@@ -17,6 +18,10 @@
 #include <vector>
 
 namespace troupe::launcher {
+
+/// The end of an engine's process is known within milliseconds of the end of its link: so long the
+/// loss of a link is kept back, lest requests go on elsewhere before they hear who is suspected.
+inline constexpr std::chrono::milliseconds link_loss_grace{100};
 
 /// How a child is started: the real thing forks, a test notes what it was asked.
 using child_starter = std::function<expected<std::unique_ptr<process>>(child_process::options)>;
@@ -46,6 +51,12 @@ struct launcher_options {
   std::function<caf::actor()> watchdog;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
+  /// Where the request hubs are found that are told who may have crashed the engine; null: nobody
+  /// is.
+  std::shared_ptr<const directory::directory_view> view;
+  /// A new board for each start, where the engine says what it works at.
+  std::function<expected<std::unique_ptr<crash::board_source>>()> make_board =
+      &crash::shared_board::create;
   child_starter start = &child_process::start;
 };
 
@@ -62,6 +73,10 @@ struct stop_engine {
 struct engine_stopped {
   std::string engine;
 };
+
+/// Whether a process ended so by its own fault. What it was told to do (`told`), what an operator
+/// or the system's memory killer does, and the ends that Troupe chooses are none.
+bool is_crash(const exit_status& s, bool told);
 
 /// What an engine of such a pool is in the directory.
 msg::Role role_of(config::pool_role role);

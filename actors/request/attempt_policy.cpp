@@ -19,18 +19,26 @@ bool is_transfer_failure(const std::string& code) {
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }
 
-attempt_decision decide(const ended_attempt& e) {
-  if (e.number >= attempts_max) return {};
+namespace {
+
+std::chrono::milliseconds grown_pause(std::uint32_t times) {
+  return route_retry_pause * (1U << std::min(times, route_retry_doublings_max));
+}
+
+attempt_decision by_cause(const ended_attempt& e) {
   switch (e.how) {
   case attempt_end::router_silent:
+  case attempt_end::worker_unknown:
+    // A worker may be back, as a younger one, before this node hears of it.
     return {true, route_retry_pause, {}};
   case attempt_end::route_refused:
     // A stream that the client has begun to read waits for a worker; a new request is told at once.
     if (!e.client_reads || e.why.http_status != 503) return {};
-    return {true, route_retry_pause * (1U << std::min(e.number, route_retry_doublings_max)), {}};
-  case attempt_end::worker_unknown:
-    // It may be back, as a younger one, before this node hears of it.
-    return {true, route_retry_pause, {}};
+    return {true, grown_pause(e.number), {}};
+  case attempt_end::quarantine_full:
+    return {true, quarantine_retry_pause, {}};
+  case attempt_end::under_suspicion:
+    return {true, {}, {}};
   case attempt_end::job_ended:
     if (!e.retryable) return {};
     // The first message of two wins. If only its worker were avoided, one that breaks all its
@@ -44,6 +52,24 @@ attempt_decision decide(const ended_attempt& e) {
   }
   if (e.worker.empty()) return {true, {}, {}};
   return {true, {}, {e.worker}};
+}
+
+}  // namespace
+
+bool is_counted(attempt_end how) {
+  return how != attempt_end::quarantine_full && how != attempt_end::under_suspicion;
+}
+
+bool is_repetition(attempt_end how) {
+  return is_counted(how) && how != attempt_end::router_silent && how != attempt_end::route_refused;
+}
+
+attempt_decision decide(const ended_attempt& e) {
+  const bool last = is_counted(e.how) && e.number >= attempts_max;
+  if (last && !e.client_reads) return {};
+  auto d = by_cause(e);
+  if (last && d.again) d.pause = std::max(d.pause, grown_pause(e.number - attempts_max));
+  return d;
 }
 
 }  // namespace troupe::request

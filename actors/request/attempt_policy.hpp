@@ -9,18 +9,23 @@
 
 namespace troupe::request {
 
-/// Attempts at one prompt: the first and its repetitions after lost workers.
+/// Attempts at one prompt of which the client has heard nothing yet: the first and its repetitions.
+/// One that is accepted goes on until its deadline; from so many on it is given longer pauses.
 inline constexpr std::uint32_t attempts_max = 6;
 /// Pause before an attempt is repeated when there was nobody to route to.
 inline constexpr std::chrono::milliseconds route_retry_pause{250};
+/// Until it is asked again for a worker where a prompt under suspicion can be alone.
+inline constexpr std::chrono::milliseconds quarantine_retry_pause{100};
 /// Of a refused route: the pause doubles with each attempt, so many times at most.
 inline constexpr std::uint32_t route_retry_doublings_max = 4;
 
 /// What ended an attempt at a prompt before its end.
 enum class attempt_end : std::uint8_t {
   router_silent,
-  route_refused,   ///< nobody can serve it now
-  worker_unknown,  ///< it was chosen, but this node knows that it is not there (any more)
+  route_refused,    ///< nobody can serve it now
+  quarantine_full,  ///< it must be alone, and at each worker another such prompt is
+  under_suspicion,  ///< it must be alone, but runs beside others
+  worker_unknown,   ///< it was chosen, but this node knows that it is not there (any more)
   worker_gone,
   job_ended,      ///< `Rejected` or `JobFailed`
   stream_broken,  ///< tokens are missing, or are of a prompt that nobody has accepted
@@ -28,7 +33,7 @@ enum class attempt_end : std::uint8_t {
 
 struct ended_attempt {
   attempt_end how = attempt_end::job_ended;
-  std::uint32_t number = 1;   ///< of the attempt, from 1
+  std::uint32_t number = 1;   ///< attempts that have ended so, this one included
   bool client_reads = false;  ///< the client has been told that the prompt is accepted
   bool retryable = false;     ///< `job_ended`: what the worker says
   std::string worker;         ///< who is gone, failed or broke the stream; else empty
@@ -43,6 +48,11 @@ struct attempt_decision {
   std::vector<std::string>
       exclude;  ///< workers that the next attempts avoid while others are ready
 };
+
+/// Whether something failed: only such ends are limited in number.
+bool is_counted(attempt_end how);
+/// Whether a worker has had the work, or should have: another attempt costs the node's budget.
+bool is_repetition(attempt_end how);
 
 /// What follows from the end of an attempt. Pure.
 attempt_decision decide(const ended_attempt& e);

@@ -71,6 +71,13 @@ void held_route::prefill_done() {
   if (auto e = std::move(d).freeze()) office_->send(router_, from_, *std::move(e));
 }
 
+void held_route::cleared() {
+  msg::draft<msg::RouteRelease> d;
+  d->initCleared(1).set(0, lease_);
+  d->setHost(host_);
+  if (auto e = std::move(d).freeze()) office_->send(router_, from_, *std::move(e));
+}
+
 held_route::~held_route() {
   msg::draft<msg::RouteRelease> d;
   d->initLeases(1).set(0, lease_);

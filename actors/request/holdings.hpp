@@ -70,6 +70,8 @@ class held_route {
   held_route& operator=(const held_route&) = delete;
   /// The prefill worker has done its share: other prompts can be leased to it.
   void prefill_done();
+  /// The prompt is no longer under suspicion: others that are can come to these workers.
+  void cleared();
 
  private:
   std::shared_ptr<link::post_office> office_;

@@ -3,9 +3,13 @@
 #include "actors/directory/readiness.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/request/deadline_queue.hpp"
+#include "actors/request/fingerprint.hpp"
+#include "actors/request/poison_policy.hpp"
 #include "actors/router/router_actor.hpp"
 
 #include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
 
 #include <optional>
 #include <set>
@@ -42,13 +46,14 @@ struct id_hash {
 };
 
 struct hub_state {
-  using time_point = caf::actor_clock::time_point;
+  using time_point = poison_list::time_point;
   caf::event_based_actor* self;
   hub_options options;
   std::shared_ptr<const request_context> context;
   std::unordered_map<request_id, caf::actor, id_hash> requests;
   deadline_queue<request_id> deadlines;
   deadline_queue<job_key> routes;  ///< that the router owes
+  poison_list poison;
   std::map<caf::actor_addr, request_id> ids;
   static constexpr const char* name = "requests";
 
@@ -70,10 +75,43 @@ struct hub_state {
   }
 
   void open(const open_request& x) {
+    if (auto why = refused(*x.what)) {
+      spdlog::info("event=request_refused request={} model={} code={}", x.what->external_id,
+                   x.what->model, why->code);
+      return x.what->client->on_failed(*why);
+    }
     auto request = spawn_request(self, context, x.what, x.place);
     wake_for_deadline(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
     ids.emplace(request.address(), x.what->id);
     requests.emplace(x.what->id, std::move(request));
+  }
+
+  /// What is not even tried.
+  std::optional<failure> refused(const submission& s) {
+    const time_point now{self->clock().now().time_since_epoch()};
+    if (const auto wait = context->retries->debt(now); wait.count() > 0)
+      return failure{503, "failovers_first",
+                     "Accepted streams wait for their next attempt; try again later.", "", wait};
+    poison.forget_old(now);
+    if (poison.empty()) return std::nullopt;
+    for (const auto& p : s.prompts)
+      if (const auto left = poison.refused_for(fingerprint(*p), now); left.count() > 0)
+        return crashes_engines("it did so before, and is refused for another " +
+                               std::to_string(left.count() / 1'000) + " s");
+    return std::nullopt;
+  }
+
+  void convicted(msg::PoisonNotice::Reader in) {
+    poison.add(in.getFingerprint(), std::chrono::milliseconds{in.getForMs()},
+               time_point{self->clock().now().time_since_epoch()});
+  }
+
+  void suspects(msg::CrashSuspects::Reader in) {
+    const std::string engine = in.getEngine().cStr(), reason = in.getReason().cStr();
+    std::vector<job_key> keys;
+    for (auto key : in.getKeys()) keys.push_back(msg::read(key));
+    for (const auto& key : keys)
+      tell(key.id, crash_suspected{key, in.getSuspects(), engine, reason});
   }
 
   void closed(const caf::down_msg& down) {
@@ -207,6 +245,8 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       link::on<msg::WorkerReport>(
           [&s](const link::origin&, msg::WorkerReport::Reader,
                const msg::envelope<msg::WorkerReport>& e) { s.context->board->put(e); }),
+      link::on<msg::CrashSuspects>([&s](msg::CrashSuspects::Reader in) { s.suspects(in); }),
+      link::on<msg::PoisonNotice>([&s](msg::PoisonNotice::Reader in) { s.convicted(in); }),
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
       [self](deadlines_atom) { self->state.end_late(); },

@@ -39,6 +39,7 @@ void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const cap
   write(out.initChain(static_cast<unsigned>(chain.size())), chain);
   out.setDeadlineMs(static_cast<std::uint32_t>(t.deadline.count()));
   out.setLeaseMs(static_cast<std::uint32_t>(t.lease.count()));
+  out.setAlone(t.alone);
   out.setTransferToken(kj::arrayPtr(t.token.data(), t.token.size()));
   if (done.anything()) done.write(out.initResume());
 }
@@ -98,6 +99,7 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
     exclude.set(static_cast<unsigned>(i), l.exclude[i]);
   d->setSession(s.session);
   d->setResumedTokens(l.ledger.sampled());
+  d->setQuarantine(l.alone());
   return std::move(d).freeze();
 }
 

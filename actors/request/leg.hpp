@@ -1,8 +1,10 @@
 #pragma once
 
 #include "actors/request/holdings.hpp"
+#include "actors/request/poison_policy.hpp"
 #include "actors/request/request_actor.hpp"
 #include "actors/request/stream_ledger.hpp"
+#include "gpu/engine/engine.hpp"
 #include "messages/route.capnp.h"
 
 #include <algorithm>
@@ -28,6 +30,10 @@ struct leg {
 
   std::uint16_t prompt;
   std::uint32_t attempt = 1;  ///< running, or about to
+  std::uint32_t failed = 0;   ///< attempts that have, so far
+  suspicion suspected;
+  std::uint32_t last_alone = 0;  ///< the last attempt that was to run alone; 0: none
+  bool pausing = false;          ///< the attempt has not begun
   stream_ledger ledger;
   bool accepted = false;  ///< the client has been told
   bool finished = false;
@@ -44,6 +50,13 @@ struct leg {
   std::size_t sent_bytes = 0;
   msg::address reader;
   std::vector<batch_slice> early;  ///< came before the prompt was accepted
+  std::uint32_t came_tokens = 0;   ///< in this attempt
+
+  bool alone() const { return last_alone == attempt; }
+  /// So many tokens on, this attempt is past where the one before may have crashed its engine.
+  std::uint32_t survival_tokens(std::uint16_t choices) const {
+    return engine::alone_passes * choices;
+  }
 
   void drop_attempt() {
     prefill.reset();
@@ -52,6 +65,7 @@ struct leg {
     sent_bytes = 0;
     reader = {};
     early.clear();
+    came_tokens = 0;
   }
   void avoid(const std::string& worker) {
     if (std::find(exclude.begin(), exclude.end(), worker) == exclude.end())
@@ -74,6 +88,7 @@ struct job_terms {
   std::chrono::milliseconds deadline;
   std::chrono::milliseconds lease;
   std::vector<std::uint8_t> token;
+  bool alone = false;  ///< under suspicion: in steps of its own
 };
 
 /// The request without its prompt: what a decode worker needs when the prompt arrives with the KV.

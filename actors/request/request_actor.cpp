@@ -1,6 +1,8 @@
 #include "actors/request/request_actor.hpp"
 
+#include "actors/request/fingerprint.hpp"
 #include "actors/request/leg.hpp"
+#include "actors/router/router_policy.hpp"
 #include "messages/finish_reason.hpp"
 
 #include <caf/all.hpp>
@@ -16,6 +18,8 @@ namespace {
 
 using again_atom = caf::atom_constant<caf::atom("rqagain")>;
 using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
+
+using time_point = retry_budget::time_point;
 
 struct request_state {
   caf::event_based_actor* self;
@@ -67,6 +71,8 @@ struct request_state {
   attempt_record& record_of(leg& l) { return account.attempts[l.record]; }
 
   void start_attempt(leg& l) {
+    l.pausing = false;
+    if (l.suspected.must_be_alone()) l.last_alone = l.attempt;
     l.record = account.attempts.size();
     account.attempts.push_back({});
     account.attempts.back().prompt = l.prompt;
@@ -88,10 +94,17 @@ struct request_state {
   void end_attempt(leg& l, attempt_end how, const std::string& worker, const failure& why,
                    bool retryable = true) {
     record_of(l).error = why.code + ": " + why.message;
+    if (is_counted(how)) ++l.failed;
     auto name_of = [](const auto& job) { return job ? job->worker().name : std::string{}; };
-    const auto next = decide({how, l.attempt, l.accepted, retryable, worker, name_of(l.prefill),
-                              name_of(l.decode), why});
+    auto next = decide(
+        {how, l.failed, l.accepted, retryable, worker, name_of(l.prefill), name_of(l.decode), why});
     if (!next.again) return fail(why);
+    if (is_repetition(how)) {
+      if (l.accepted)
+        next.pause = std::max(next.pause, context->retries->pace(now()));
+      else if (!context->retries->try_take(now()))
+        return fail(no_more_retries(why));
+    }
     for (const auto& name : next.exclude) l.avoid(name);
     spdlog::info(
         "event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"",
@@ -99,7 +112,53 @@ struct request_state {
     l.drop_attempt();
     ++l.attempt;  // at once: what the old one still says in the pause is too late, too
     if (next.pause.count() == 0) return start_attempt(l);
+    l.pausing = true;
     self->delayed_send(self, next.pause, again_atom::value, l.prompt, l.attempt);
+  }
+
+  time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
+
+  static failure no_more_retries(const failure& why) {
+    return {503, "retry_budget_exhausted",
+            "The attempt failed (" + why.code +
+                "), and this node repeats as many as it may; try again later.",
+            "", std::chrono::milliseconds{1'000}};
+  }
+
+  // -- crashes ----------------------------------------------------------------------
+
+  /// It may be older news than the end of the attempt, which other ways tell, too.
+  void suspect(const crash_suspected& x) {
+    if (over || x.key.prompt >= legs.size()) return;
+    auto& l = legs[x.key.prompt];
+    if (l.finished || x.key.attempt > l.attempt) return;
+    const bool alone = x.key.attempt == l.last_alone;
+    const auto verdict = l.suspected.crashed(x.suspects, alone);
+    spdlog::warn("event=crash_suspected request={} prompt={} attempt={} engine={} suspects={} "
+                 "alone={} verdict={}",
+                 what->external_id, l.prompt, x.key.attempt, x.engine, x.suspects, alone,
+                 static_cast<int>(verdict));
+    if (verdict == suspicion::verdict::convicted) return convict(l, x);
+    // The attempt that the crash has ended is told so by the directory. A later one that runs
+    // beside others would take them along.
+    if (verdict == suspicion::verdict::alone && x.key.attempt != l.attempt && !l.alone() &&
+        !l.pausing)
+      end_attempt(l, attempt_end::under_suspicion, "",
+                  {503, "under_suspicion", "It may have crashed " + x.engine + ".", "", {}});
+  }
+
+  void convict(const leg& l, const crash_suspected& x) {
+    spdlog::error("event=request_convicted request={} prompt={} engine={} reason=\"{}\"",
+                  what->external_id, l.prompt, x.engine, x.reason);
+    msg::draft<msg::PoisonNotice> d;
+    d->setFingerprint(fingerprint(*what->prompts[l.prompt]));
+    d->setForMs(static_cast<std::uint32_t>(poison_refused_for.count()));
+    const auto notice = std::move(d).freeze().value();
+    context->office->send(context->self, context->self, notice);
+    for (const auto& [name, e] : *context->view->get())
+      if (e.role == msg::Role::REQUESTS && name != context->self.name)
+        context->office->send({name, 0}, context->self, notice);
+    fail(crashes_engines(x.engine + " " + x.reason + " while it computed nothing else"));
   }
 
   // -- routing ---------------------------------------------------------------------
@@ -115,7 +174,8 @@ struct request_state {
     r.route_reason = route->getReason().cStr();
     r.decode_worker = route->getDecode().getName().cStr();
     const auto& content = *what->prompts[l->prompt];
-    const job_terms terms{key, context->self.name, left(), context->lease, one_time_token()};
+    const job_terms terms{key,       context->self.name, left(), context->lease, one_time_token(),
+                          l->alone()};
     const bool apart = route->getPrefill().getName().size() > 0;
     auto decode = make_decode_job(terms, content, l->ledger, !apart, *route);
     if (!decode) return fail(unsendable(decode.error()));
@@ -161,8 +221,13 @@ struct request_state {
 
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
-    if (auto* l = find(msg::read(in->getKey())))
-      end_attempt(*l, attempt_end::route_refused, "", read(in->getFailure()));
+    auto* l = find(msg::read(in->getKey()));
+    if (!l) return;
+    const auto why = read(in->getFailure());
+    end_attempt(*l,
+                why.code == router::quarantine_full ? attempt_end::quarantine_full
+                                                    : attempt_end::route_refused,
+                "", why);
   }
 
   void send_parts(leg& l, std::size_t received) {
@@ -263,9 +328,17 @@ struct request_state {
     case stream_ledger::verdict::fresh:
       break;
     }
+    l->came_tokens += delta.getIds().size();
+    if (l->suspected.any() && l->came_tokens >= l->survival_tokens(what->choices)) survive(*l);
     if (account.ttft_ms < 0) account.ttft_ms = elapsed_ms();
     what->client->on_delta(l->prompt, delta);
     if (l->ledger.all_done()) finish(*l);
+  }
+
+  void survive(leg& l) {
+    l.suspected.survived();
+    if (l.alone() && l.route) l.route->cleared();
+    l.last_alone = 0;
   }
 
   // -- ends ----------------------------------------------------------------------------
@@ -383,6 +456,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
       },
       [self](const worker_gone& x) { self->state.lost(x); },
       [self](const route_late& x) { self->state.no_route(x.attempt); },
+      [self](const crash_suspected& x) { self->state.suspect(x); },
       [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))
           self->state.start_attempt(*l);

@@ -3,6 +3,7 @@
 #include "actors/directory/directory_actor.hpp"
 #include "actors/request/attempt_policy.hpp"
 #include "actors/request/holdings.hpp"
+#include "actors/request/retry_budget.hpp"
 #include "actors/request/timeline.hpp"
 #include "actors/request/worker_board.hpp"
 #include "messages/wire.hpp"
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace troupe::request {
@@ -26,6 +28,28 @@ inline constexpr std::chrono::milliseconds last_account_wait{250};
 inline constexpr std::size_t part_bytes = 256U << 10U;
 inline constexpr std::size_t parts_ahead_max = 2;
 
+/// The node's budget of further attempts, for all its request actors. Thread-safe.
+class shared_budget {
+ public:
+  using time_point = retry_budget::time_point;
+  std::chrono::milliseconds pace(time_point now) {
+    std::lock_guard lock{mutex_};
+    return budget_.pace(now);
+  }
+  bool try_take(time_point now) {
+    std::lock_guard lock{mutex_};
+    return budget_.try_take(now);
+  }
+  std::chrono::milliseconds debt(time_point now) {
+    std::lock_guard lock{mutex_};
+    return budget_.debt(now);
+  }
+
+ private:
+  std::mutex mutex_;
+  retry_budget budget_;
+};
+
 /// What all request actors of a node share.
 struct request_context {
   std::string host;
@@ -36,6 +60,7 @@ struct request_context {
   std::shared_ptr<job_book> jobs;
   std::shared_ptr<timeline_store> timelines;
   std::shared_ptr<worker_board> board;
+  std::shared_ptr<shared_budget> retries = std::make_shared<shared_budget>();
   std::shared_ptr<const directory::directory_view> view;
 };
 
@@ -59,6 +84,13 @@ struct worker_gone {
   std::uint64_t alive = 0;  ///< the incarnation that has its name now; 0: none
   std::string reason;
 };
+/// An engine has crashed, and this prompt was at hand.
+struct crash_suspected {
+  job_key key;
+  std::uint32_t suspects = 0;
+  std::string engine;
+  std::string reason;
+};
 struct cancel_request {
   request_id id;
   std::string reason;
@@ -80,6 +112,11 @@ struct route_late {
   msg::job_key attempt;
 };
 
+/// What a client is told of a prompt that crashes engines.
+inline failure crashes_engines(const std::string& why) {
+  return {500, "request_crashes_engine", "This request crashes the engine: " + why + ".", "", {}};
+}
+
 /// Runs one request from routing to its end. Everything that it holds is released by its state's
 /// destructor, whatever ends it. A child of the hub, monitored by it.
 caf::actor spawn_request(caf::event_based_actor* hub,
@@ -91,6 +128,7 @@ caf::actor spawn_request(caf::event_based_actor* hub,
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::batch_slice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::crash_suspected)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_awaited)

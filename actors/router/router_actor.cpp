@@ -23,6 +23,7 @@ route_query read(msg::RouteRequest::Reader in) {
   for (auto name : in.getExclude()) q.exclude.emplace_back(name.cStr());
   q.resumed_tokens = in.getResumedTokens();
   q.session = in.getSession().cStr();
+  q.quarantine = in.getQuarantine();
   return q;
 }
 
@@ -127,6 +128,7 @@ struct router_state {
     policy->hub_speaks(host_of(from.from), from.from.generation);
     for (auto lease : in.getLeases()) policy->release(lease);
     for (auto lease : in.getPrefills()) policy->release_prefill(lease);
+    for (auto lease : in.getCleared()) policy->clear(lease);
   }
 
   /// Kept here and passed on to all hubs: never what this shard itself could not read.

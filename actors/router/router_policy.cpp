@@ -43,10 +43,7 @@ void router_policy::update(const directory::change& c) {
     w.entry = e;
     for (const auto& [id, l] : leases_)
       for_each_side(l, [&](worker& side, std::uint64_t tokens) {
-        if (&side == &w) {
-          w.leased_tokens += tokens;
-          ++w.leases;
-        }
+        if (&side == &w) l.put_on(w, tokens);
       });
   }
 }
@@ -113,6 +110,7 @@ std::vector<router_policy::candidate> router_policy::ready(const route_query& q,
   for (const auto& [name, w] : workers_) {
     if (w.entry.model != q.model || w.entry.role != role || w.entry.state != msg::EntryState::READY)
       continue;
+    if (q.quarantine && w.quarantined > 0) continue;
     // Our own leases know what reports do not show yet; reports know of other shards. The larger is
     // nearer to the truth.
     const auto outstanding = std::max<std::uint64_t>(w.leased_tokens,
@@ -137,6 +135,9 @@ route_refusal router_policy::refusal(const route_query& q) const {
   directory::readiness engines;
   for (const auto& [name, w] : workers_)
     if (w.entry.model == q.model) engines.add(w.entry);
+  if (q.quarantine && engines.ready())
+    return {503, quarantine_full,
+            "Each engine already tries another request that may crash it; this one waits.", 100};
   return {503, "no_ready_worker",
           "No engine can serve the model '" + q.model + "' now: " + engines.reasons() + ".", 1'000};
 }
@@ -221,11 +222,9 @@ void router_policy::grant(route_choice& c, const route_query& q, std::uint64_t p
   c.lease = next_lease_++;
   const auto& l = leases_[c.lease] = {
       q.host,        c.prefill.name,       c.decode.name,       prefill_tokens,
-      decode_tokens, c.prefill.generation, c.decode.generation, q.incarnation};
-  for_each_side(l, [](worker& w, std::uint64_t tokens) {
-    w.leased_tokens += tokens;
-    ++w.leases;
-  });
+      decode_tokens, c.prefill.generation, c.decode.generation, q.incarnation,
+      q.quarantine};
+  for_each_side(l, [&l](worker& w, std::uint64_t tokens) { l.put_on(w, tokens); });
 }
 
 void router_policy::release(std::uint64_t id) {
@@ -233,10 +232,8 @@ void router_policy::release(std::uint64_t id) {
   if (i == leases_.end())
     return;  // released before, or granted by an earlier incarnation of this shard
   // A restarted worker began at zero: giving back to it would make it look idle.
-  for_each_side(i->second, [](worker& w, std::uint64_t tokens) {
-    w.leased_tokens -= tokens;
-    --w.leases;
-  });
+  for_each_side(i->second,
+                [&](worker& w, std::uint64_t tokens) { i->second.take_from(w, tokens); });
   leases_.erase(i);
 }
 
@@ -244,11 +241,15 @@ void router_policy::release_prefill(std::uint64_t id) {
   auto i = leases_.find(id);
   if (i == leases_.end() || i->second.prefill.empty()) return;
   auto& l = i->second;
-  if (auto* w = incarnation(l.prefill, l.prefill_generation)) {
-    w->leased_tokens -= l.prefill_tokens;
-    --w->leases;
-  }
+  if (auto* w = incarnation(l.prefill, l.prefill_generation)) l.take_from(*w, l.prefill_tokens);
   l.prefill.clear();
+}
+
+void router_policy::clear(std::uint64_t id) {
+  auto i = leases_.find(id);
+  if (i == leases_.end() || !i->second.quarantine) return;
+  i->second.quarantine = false;
+  for_each_side(i->second, [](worker& w, std::uint64_t) { --w.quarantined; });
 }
 
 void router_policy::report(const std::string& name, std::uint64_t generation,

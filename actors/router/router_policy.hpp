@@ -43,6 +43,9 @@ inline constexpr double session_bonus_tokens = 512;
 /// messages it is asked once more.
 inline constexpr std::uint32_t resync_again_messages = 64;
 
+/// A refusal's code: at each worker there is already a prompt under suspicion.
+inline constexpr const char* quarantine_full = "quarantine_full";
+
 struct route_query {
   std::string
       host;  ///< of the request actor, for topology and for giving leases back when it is lost
@@ -55,6 +58,8 @@ struct route_query {
   std::vector<std::string> exclude;
   std::uint32_t resumed_tokens = 0;
   std::string session;  ///< the client's own name for it; empty: none
+  /// Under suspicion of crashing engines: to workers that have no other such prompt.
+  bool quarantine = false;
 };
 
 enum class plan : std::uint8_t { local, full, from_position, decode_prefills };
@@ -113,6 +118,8 @@ class router_policy {
   void release(std::uint64_t lease);
   /// The prefill worker's share only: decode goes on.
   void release_prefill(std::uint64_t lease);
+  /// The prompt has proved harmless; it goes on.
+  void clear(std::uint64_t lease);
 
   void report(const std::string& worker, std::uint64_t generation, const worker_report& r);
   /// Numbered messages; false: there is a gap, ask for everything again.
@@ -139,6 +146,7 @@ class router_policy {
     bool reported = false;
     std::uint64_t leased_tokens = 0;
     std::uint32_t leases = 0;
+    std::uint32_t quarantined = 0;  ///< of the leases: 0 or 1, but for a worker out of sight
     std::unordered_set<std::uint64_t> blocks;
     std::uint64_t next_event = 0;
     std::uint32_t unheeded = 0;  ///< messages since a gap
@@ -152,6 +160,18 @@ class router_policy {
     std::uint64_t prefill_generation = 0;
     std::uint64_t decode_generation = 0;
     std::uint64_t incarnation = 0;
+    bool quarantine = false;
+
+    void put_on(worker& w, std::uint64_t tokens) const {
+      w.leased_tokens += tokens;
+      ++w.leases;
+      if (quarantine) ++w.quarantined;
+    }
+    void take_from(worker& w, std::uint64_t tokens) const {
+      w.leased_tokens -= tokens;
+      --w.leases;
+      if (quarantine) --w.quarantined;
+    }
   };
   struct candidate {
     const worker* w = nullptr;

@@ -81,8 +81,20 @@ void engine_host::run() {
 bool engine_host::step() {
   const auto report = engine_->step(*this);
   flush();
+  if (!at_hand_.empty()) on_work({});
   audit();
   return report.worked;
+}
+
+void engine_host::on_work(std::span<const engine::job_id> jobs) {
+  if (!how_.board) return;
+  at_hand_.clear();
+  {
+    std::lock_guard lock{mutex_};
+    for (auto id : jobs)
+      if (auto i = routes_.find(id); i != routes_.end()) at_hand_.push_back(i->second.key);
+  }
+  how_.board->at_hand(at_hand_);
 }
 
 void engine_host::flush() {

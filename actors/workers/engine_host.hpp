@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/crash/step_board.hpp"
 #include "actors/link/post_office.hpp"
 #include "gpu/engine/engine.hpp"
 #include "gpu/transfer/hand_over_service.hpp"
@@ -64,7 +65,8 @@ class engine_host final : engine::event_sink {
     std::uint64_t generation = 0;
     std::shared_ptr<link::post_office> office;
     std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
-    bool own_thread = true;  ///< false: whoever simulates calls `step`
+    std::shared_ptr<crash::step_board> board;  ///< told what is worked at; null: nobody is
+    bool own_thread = true;                    ///< false: whoever simulates calls `step`
   };
 
   engine_host(std::unique_ptr<engine::engine> engine, options how);
@@ -81,6 +83,7 @@ class engine_host final : engine::event_sink {
 
   engine::engine& engine() { return *engine_; }
   const engine::model_info& info() const { return engine_->info(); }
+  const std::shared_ptr<crash::step_board>& board() const { return how_.board; }
 
   /// Before the job is submitted.
   void route(engine::job_id job, job_route where);
@@ -99,6 +102,7 @@ class engine_host final : engine::event_sink {
   void audit();
   job_route find(engine::job_id job) const;
 
+  void on_work(std::span<const engine::job_id> jobs) override;
   void on_import_ready(engine::job_id job, engine::position keep) override;
   std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(engine::job_id job,
                                                              std::size_t size) override;
@@ -128,6 +132,7 @@ class engine_host final : engine::event_sink {
   std::vector<std::string> audits_;
 
   // Engine thread only.
+  std::vector<transfer::job_key> at_hand_;  ///< as the board has it
   engine_events events_;
   std::vector<std::pair<job_route, engine::choice_delta>> deltas_;
 };

@@ -56,6 +56,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
     spec.id = p.id;
     spec.tokens = std::move(prompt.tokens);
     spec.priority = p.priority;
+    spec.alone = p.alone;
     spec.chain = std::move(p.chain);
     if (auto submitted = engine.submit(std::move(spec)); !submitted)
       return engine_refusal(std::move(submitted).error());
@@ -67,6 +68,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
   if (!spec) return refusal{std::move(spec).error(), 400, false};
   spec->id = p.id;
   spec->priority = p.priority;
+  spec->alone = p.alone;
   spec->chain = std::move(p.chain);
   spec->resume = std::move(p.resume);
   spec->prefill_here = p.kind == job_kind::whole;
@@ -78,6 +80,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
 }  // namespace
 
 prepared prepare(preparation p) {
+  const crash::preparing_mark mark{p.host->board(), p.key};
   prepared result;
   result.id = p.id;
   result.content_bytes = p.content->size() * sizeof(capnp::word);

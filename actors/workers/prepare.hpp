@@ -23,8 +23,10 @@ inline constexpr std::size_t echo_bytes_max = 512U << 10U;
 /// it needs, so that it can run on any thread.
 struct preparation {
   engine::job_id id = 0;
+  transfer::job_key key;
   job_kind kind = job_kind::whole;
   std::uint8_t priority = 0;
+  bool alone = false;
   std::vector<std::uint64_t> chain;
   std::vector<engine::resumed_choice> resume;
   std::shared_ptr<const kj::Array<capnp::word>> content;

@@ -76,6 +76,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   for (auto h : in.getChain()) j.chain.push_back(h);
   j.resume = read_resume(in.getResume());
   j.priority = in.getPriority();
+  j.alone = in.getAlone();
   auto token = in.getTransferToken();
   std::copy(token.begin(), token.end(), reinterpret_cast<kj::byte*>(j.token.data()));
   assembling_bytes += j.content.bytes();
@@ -122,8 +123,10 @@ void worker_state::content_is_here(job& j) {
 preparation worker_state::preparation_of(job& j) {
   preparation p;
   p.id = j.id;
+  p.key = j.key;
   p.kind = j.kind;
   p.priority = j.priority;
+  p.alone = j.alone;
   p.chain = std::move(j.chain);
   p.resume = std::move(j.resume);
   assembling_bytes -= j.content.bytes();

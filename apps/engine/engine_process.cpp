@@ -1,5 +1,6 @@
 #include "apps/engine/engine_process.hpp"
 
+#include "actors/crash/shared_board.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/link/system_config.hpp"
 #include "actors/router/router_actor.hpp"
@@ -93,6 +94,7 @@ class engine_process {
     self_.model = pool_.model;
     self_.host = here_.name;
     self_.slots = pool_.slots;
+    open_board();
   }
 
   int run(std::vector<std::uint8_t> secret) {
@@ -136,6 +138,15 @@ class engine_process {
     self_.context_tokens = std::min(loaded->engine->info().context_tokens, loaded->kv_tokens);
     return serve(system, std::move(office), *std::move(loaded), std::move(hand_over),
                  std::move(loading));
+  }
+
+  void open_board() {
+    if (options_.board_fd < 0) return;
+    auto opened = crash::open_shared_board(options_.board_fd);
+    if (opened)
+      board_ = *std::move(opened);
+    else  // it can serve without; only nobody would be named should it crash
+      spdlog::error("event=no_step_board reason=\"{}\"", opened.error().message);
   }
 
   /// Nobody in this process restarts these actors; its launcher restarts the whole.
@@ -201,6 +212,7 @@ class engine_process {
     h.generation = self_.generation;
     h.office = office;
     h.hand_over = hand_over;
+    h.board = board_;
     auto host = std::make_shared<workers::engine_host>(std::move(loaded.engine), std::move(h));
     workers::worker_options w;
     w.self = self_;
@@ -259,6 +271,7 @@ class engine_process {
   std::atomic<bool> ending_{false};  ///< from here on, ends of actors are in order
   std::atomic<int> failure_{exit_ok};
   std::atomic<bool> linked_{false};
+  std::shared_ptr<crash::step_board> board_;  ///< null: none
   std::mutex worker_mutex_;
   caf::actor worker_;
 };

@@ -11,6 +11,7 @@ struct engine_process_options {
   std::uint64_t generation = 0;
   std::uint16_t node_port = 0;
   int secret_fd = -1;
+  int board_fd = -1;  ///< where this process says what it works at; -1: nowhere
   std::string log_level = "info";
 };
 

@@ -79,6 +79,11 @@ expected<std::unique_ptr<engine::model_runner>> make_simulated(const config::mod
     if (!fault) return std::move(fault).error();
     o.fault = *fault;
   }
+  if (!pool.sim.crash_on.empty()) {
+    auto poison = text.tokenize(pool.sim.crash_on, false, false);
+    if (!poison) return std::move(poison).error();
+    o.crash_on = *std::move(poison);
+  }
   o.fault_probability_per_step = pool.sim.fault_probability_per_step;
   o.seed = pool.sim.seed;
   return std::unique_ptr<engine::model_runner>{

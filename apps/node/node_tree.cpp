@@ -149,6 +149,7 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
     };
     o.office = office_;
     o.directory = directory_;
+    o.view = view_;
     children.push_back({launcher::launcher_name(engine),
                         [this, o](std::uint64_t) mutable -> expected<caf::actor> {
                           o.seed = next_generation();

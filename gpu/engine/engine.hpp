@@ -62,6 +62,7 @@ struct prefill_spec {
   job_id id = 0;
   std::vector<token_id> tokens;
   std::uint8_t priority = 0;  ///< higher first
+  bool alone = false;         ///< never in one pass with others
   std::vector<std::uint64_t>
       chain;  ///< byte-block chain of the prompt, reported with the cached prefix
   /// Positions before this are not exported. Not known before decode has answered: until
@@ -81,6 +82,7 @@ struct generate_spec {
   std::uint8_t top_logprobs = 0;
   bool ignore_end = false;
   std::uint8_t priority = 0;
+  bool alone = false;  ///< not in one pass with others before `alone_passes`
   std::vector<std::uint64_t> chain;
   std::vector<resumed_choice> resume;  ///< empty, or one per choice
   /// true: the engine computes what its cache lacks. false: KV of [keep, size - 1) comes by
@@ -94,6 +96,9 @@ struct generate_spec {
 class event_sink {
  public:
   virtual ~event_sink() = default;
+  /// What is done from now on is done for these jobs: should the process crash, one of them may be
+  /// why. None: it is nobody's.
+  virtual void on_work(std::span<const job_id> jobs) { (void)jobs; }
   /// The reservation of a generate job that waits for imports: positions [0, keep) are already
   /// here, token by token.
   virtual void on_import_ready(job_id job, position keep) = 0;
@@ -194,6 +199,10 @@ class engine {
   /// Engine thread only, between steps.
   virtual audit_report audit() = 0;
 };
+
+/// A job that must run alone has proved harmless after so many passes in which it sampled; from
+/// then on it runs with the others. Its prompt is computed before the first.
+inline constexpr std::uint32_t alone_passes = 8;
 
 /// Jobs that wait to be taken in by `step`; above it `submit` answers `queue_full` and the worker
 /// rejects the job as retryable.

@@ -46,9 +46,13 @@ step_report batching_engine::step(event_sink& sink) {
   sweep();
   deliver_pieces();
   take_arrivals();
+  if (report_.exported_bytes + report_.imported_bytes > 0) sink_->on_work({});
   sweep();
   admit_waiting();
-  if (auto p = compose(); !p.tokens.empty()) {
+  auto p = compose();
+  // Whoever had the turn could not use it.
+  if (p.tokens.empty()) p = compose();
+  if (!p.tokens.empty()) {
     run(p);
     report_.worked = true;
   }

@@ -125,6 +125,7 @@ class batching_engine final : public engine {
   bool io_budget_allows(std::size_t bytes) const;
 
   // forward.cpp
+  const job* whose_turn();
   pass compose();
   void run(pass& p);
   void pass_done(pass& p, std::chrono::microseconds took);
@@ -173,7 +174,9 @@ class batching_engine final : public engine {
   step_report report_;
   std::uint64_t next_age_ = 0;
   std::uint64_t passes_ = 0;
-  bool lacks_buffers_ = false;  ///< a piece waits for a buffer: ask again soon
+  bool last_pass_alone_ = false;      ///< the last pass was that of a job that must run alone
+  std::uint64_t last_alone_age_ = 0;  ///< of that job: such jobs take turns
+  bool lacks_buffers_ = false;        ///< a piece waits for a buffer: ask again soon
 
   struct {
     std::atomic<bool> stepping{false};

@@ -8,19 +8,45 @@
 
 namespace troupe::engine {
 
+/// The job that has this pass for itself; null: all but those that must run alone have it. The two
+/// take turns, so that neither holds the other up for more than a pass.
+const job* batching_engine::whose_turn() {
+  const job* first = nullptr;
+  const job* next = nullptr;
+  bool others = false;
+  for (const auto& j : running_) {
+    if (!j->has_work()) continue;
+    if (j->alone_passes_left == 0) {
+      others = true;
+      continue;
+    }
+    if (first == nullptr || j->age < first->age) first = j.get();
+    if (j->age > last_alone_age_ && (next == nullptr || j->age < next->age)) next = j.get();
+  }
+  if (first == nullptr || (others && last_pass_alone_)) {
+    last_pass_alone_ = false;
+    return nullptr;
+  }
+  const auto* turn = next != nullptr ? next : first;
+  last_pass_alone_ = true;
+  last_alone_age_ = turn->age;
+  return turn;
+}
+
 /// Asks every sequence what it needs, composes the batch, and finds room for its tokens, by rank:
 /// whoever has to give way comes later in the order and isn't booked yet.
 batching_engine::pass batching_engine::compose() {
   std::vector<participant> participants;
   std::vector<sequence_work> works;
+  const auto* alone = whose_turn();
   for (auto& j : running_) {
-    if (j->state != job_state::running || j->awaits_imports()) continue;
+    const bool has_turn = alone == nullptr ? j->alone_passes_left == 0 : j.get() == alone;
+    if (!j->has_work() || !has_turn) continue;
     if (!j->prompt_in) {
       participants.push_back({j.get(), nullptr, j->base->end()});
       works.push_back({j->base_missing});
       continue;
     }
-    if (!j->generate) continue;
     start_choices(*j);
     for (auto& c : j->choices) {
       if (!c.kv) continue;
@@ -66,6 +92,9 @@ batching_engine::pass batching_engine::compose() {
 void batching_engine::run(pass& p) {
   std::unordered_map<job_id, std::uint32_t> tokens;
   for (const auto& part : p.parts) tokens[part.who.owner->id] += part.tokens;
+  std::vector<job_id> at_hand;
+  for (const auto& [id, count] : tokens) at_hand.push_back(id);
+  sink_->on_work(at_hand);
   ++passes_;
   counters_.at_hand = static_cast<std::uint32_t>(p.tokens.size());
   const auto start = options_.now();
@@ -116,9 +145,15 @@ void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
     if (!part.decode) break;
     auto& j = *part.who.owner;
     if (!j.decoding_since) j.decoding_since = options_.now() - took;
-    if (j.state == job_state::running) sample(j, *part.who.choice, batch_index);
+    if (j.state == job_state::running) {
+      sink_->on_work({&j.id, 1});
+      sample(j, *part.who.choice, batch_index);
+    }
     ++batch_index;
   }
+  // A pass of a job that runs alone is nobody else's.
+  if (auto& only = *p.parts.front().who.owner; batch_index > 0 && only.alone_passes_left > 0)
+    --only.alone_passes_left;
 }
 
 /// The runner found no cells though the books had some (it may need them in one piece): the same

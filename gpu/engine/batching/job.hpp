@@ -70,6 +70,7 @@ struct job {
   bool generate = false;
   std::vector<token_id> prompt;
   std::uint8_t priority = 0;
+  std::uint32_t alone_passes_left = 0;  ///< passes in which it samples that must be its own
   std::vector<std::uint64_t> chain;
   std::uint64_t age =
       0;  ///< smaller is older; kept when pre-empted, so that a job's rank only rises
@@ -109,6 +110,11 @@ struct job {
   position base_size() const { return static_cast<position>(prompt.size()) - 1; }
   /// Whether the prompt's KV may not be computed here and isn't here yet.
   bool awaits_imports() const { return generate && !prefill_here && !prompt_in; }
+
+  /// There is something to compute for it now.
+  bool has_work() const {
+    return state == job_state::running && !awaits_imports() && (generate || !prompt_in);
+  }
 
   bool finished() const {
     for (const auto& c : choices)

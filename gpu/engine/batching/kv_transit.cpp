@@ -59,6 +59,7 @@ bool batching_engine::deliver_piece(job& j) {
          true);
     return false;
   }
+  sink_->on_work({&j.id, 1});
   auto written = runner_->kv_export(j.base->slot(), piece.begin, piece.end, out.first(size));
   if (!written) {
     fail(j, written.error(), true);
@@ -105,6 +106,7 @@ void batching_engine::take_arrival(kv_piece piece) {
   if (overlaps) return refuse("some of it came before");
   const auto tokens = piece.end - piece.begin;
   if (!evict_until_free(tokens)) return refuse("there are too few free cells");
+  sink_->on_work({&j->id, 1});
   if (auto done = runner_->kv_import(j->base->slot(), piece.begin, piece.end,
                                      piece.buffer->bytes().first(piece.size));
       !done)

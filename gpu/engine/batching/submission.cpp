@@ -68,6 +68,7 @@ expected<void> batching_engine::submit(prefill_spec spec) {
                  {}};
   auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
   if (!made) return made.error();
+  if (spec.alone) (*made)->alone_passes_left = alone_passes;
   queue_.push(submit_command{std::move(*made)});
   return ok;
 }
@@ -84,6 +85,7 @@ expected<void> batching_engine::submit(generate_spec spec) {
   if (!made) return made.error();
   auto& j = **made;
   j.generate = true;
+  if (spec.alone) j.alone_passes_left = alone_passes;
   j.max_tokens = spec.max_tokens;
   j.logprobs = spec.logprobs;
   j.top_logprobs = spec.top_logprobs;

@@ -114,7 +114,8 @@ bool simulated_runner::store(const batch_token& t) {
   }
   const auto before = t.pos == 0 ? 0 : cells_[s.cells[t.pos - 1]].hash;
   if (s.cells.size() <= t.pos) s.cells.resize(t.pos + 1, none);
-  s.cells[t.pos] = take_cell(before, extend_hash(before, t.token));
+  s.cells[t.pos] = take_cell(before, extend_hash(before, t.token), t.token);
+  if (is_poison(s)) options_.crash();
   batch_hashes_.push_back(cells_[s.cells[t.pos]].hash);
   return true;
 }
@@ -128,6 +129,15 @@ bool simulated_runner::verify(sequence& s, position end) {
     if (cells_[here].before != before) return false;
   }
   return true;
+}
+
+/// Whether the sequence now ends with what must not be computed.
+bool simulated_runner::is_poison(const sequence& s) const {
+  const auto& poison = options_.crash_on;
+  if (poison.empty() || s.cells.size() < poison.size()) return false;
+  return std::equal(
+      poison.rbegin(), poison.rend(), s.cells.rbegin(),
+      [this](token_id token, cell_index c) { return c != none && cells_[c].token == token; });
 }
 
 /// False: aborted.
@@ -187,10 +197,11 @@ std::span<const float> simulated_runner::logits(std::size_t batch_index) {
 
 // -- KV -----------------------------------------------------------------------
 
-simulated_runner::cell_index simulated_runner::take_cell(std::uint64_t before, std::uint64_t hash) {
+simulated_runner::cell_index simulated_runner::take_cell(std::uint64_t before, std::uint64_t hash,
+                                                         token_id token) {
   const auto c = free_.back();
   free_.pop_back();
-  cells_[c] = {before, hash, 1};
+  cells_[c] = {before, hash, 1, token};
   return c;
 }
 
@@ -263,7 +274,7 @@ expected<void> simulated_runner::kv_import(slot_id slot, position begin, positio
     if (s.cells[p] != none) return refuse("some of it is there already");
   if (s.cells.size() < end) s.cells.resize(end, none);
   for (std::size_t i = 0; i < tokens->size(); ++i)
-    s.cells[begin + i] = take_cell((*tokens)[i].before, (*tokens)[i].hash);
+    s.cells[begin + i] = take_cell((*tokens)[i].before, (*tokens)[i].hash, -1);
   s.verified = std::min(s.verified, begin);
   return ok;
 }

@@ -42,6 +42,8 @@ struct simulated_options {
 
   simulated_fault fault = simulated_fault::none;
   double fault_probability_per_step = 0;
+  /// The process ends when this is computed, wherever it stands in a sequence; empty: never.
+  std::vector<token_id> crash_on;
   double slow_factor = 10;
   std::uint64_t seed = 1;  ///< of the faults; answers depend on the prefix only
 
@@ -92,6 +94,7 @@ class simulated_runner final : public model_runner {
     std::uint64_t before = 0;  ///< hash of the tokens before this one
     std::uint64_t hash = 0;    ///< of the tokens up to and including this one
     std::uint32_t sequences = 0;
+    token_id token = -1;  ///< -1: it came as KV
   };
   using cell_index = std::uint32_t;
   static constexpr cell_index none = UINT32_MAX;
@@ -102,7 +105,8 @@ class simulated_runner final : public model_runner {
 
   bool store(const batch_token& token);
   bool verify(sequence& s, position end);
-  cell_index take_cell(std::uint64_t before, std::uint64_t hash);
+  bool is_poison(const sequence& s) const;
+  cell_index take_cell(std::uint64_t before, std::uint64_t hash, token_id token);
   void let_go(cell_index c);
   simulated_fault next_fault();
   bool spend(std::chrono::nanoseconds time);

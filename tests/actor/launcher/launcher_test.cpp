@@ -27,11 +27,19 @@ struct fake_process : process {
   bool& alive;
 };
 
+struct fake_board : crash::board_source {
+  explicit fake_board(const std::optional<crash::board_reading>& w) : words(w) {}
+  int descriptor() const override { return 42; }
+  std::optional<crash::board_reading> read() const override { return words; }
+  const std::optional<crash::board_reading>& words;
+};
+
 struct records {
   std::vector<child_process::options> starts;
   std::vector<int> signals;
   bool alive = false;
   bool cannot_start = false;
+  std::optional<crash::board_reading> last_words;  ///< what boards say that are read
   std::uint64_t generation = 100;
 };
 
@@ -43,6 +51,9 @@ struct scene : records, test::deterministic_system {
   caf::actor neighbour = capture();
   caf::actor watchdog = capture();
   caf::actor asker = capture();
+  caf::actor hub = capture();
+  caf::actor other_hub = capture();
+  std::shared_ptr<directory::directory_view> view = std::make_shared<directory::directory_view>();
   caf::actor launcher;
 
   explicit scene(supervision::restart_limits limits = {3, 60s, 100ms, 100ms}) {
@@ -63,6 +74,20 @@ struct scene : records, test::deterministic_system {
     o.watchdog = [this] { return watchdog; };
     o.office = office;
     o.directory = directory;
+    o.view = view;
+    o.make_board = [this] {
+      return expected<std::unique_ptr<crash::board_source>>{
+          std::make_unique<fake_board>(last_words)};
+    };
+    auto all = std::make_shared<directory::snapshot>();
+    for (const auto* name : {"requests/h0", "requests/h1", "router/0"}) {
+      auto& e = (*all)[name];
+      e.name = name;
+      e.role = name[1] == 'o' ? msg::Role::ROUTER : msg::Role::REQUESTS;
+    }
+    view->set(all);
+    office->bind("requests/h0", 0, hub);
+    office->bind("requests/h1", 0, other_hub);
     o.start = [this](child_process::options x) -> expected<std::unique_ptr<process>> {
       if (cannot_start) return error{"spawn_failed", "no memory"};
       starts.push_back(std::move(x));
@@ -127,7 +152,9 @@ TEST_CASE("an engine is started with what it needs to join its node") {
   CHECK(x.program == "/bin/troupe");
   CHECK(x.arguments == std::vector<std::string>{"engine", "--config", "/c.toml", "--name",
                                                 "decode/p/h0.0", "--generation", "101",
-                                                "--node-port", "7", "--secret-fd", "{secret-fd}"});
+                                                "--node-port", "7", "--secret-fd", "{secret-fd}",
+                                                "--board-fd", "42"});
+  CHECK(x.inherited == 42);
   CHECK(x.secret == std::vector<std::uint8_t>{1, 2, 3});
   auto e = s.last_announced();
   CHECK(e.state == state::STARTING);
@@ -260,6 +287,77 @@ TEST_CASE("a crash is announced at once and followed by a restart as a newer gen
   CHECK(s.alive);
 }
 
+TEST_CASE("when an engine crashes the request hubs are told who was at hand, before anybody hears "
+          "that it is gone") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  link::link_down down;
+  down.peer.engine = "decode/p/h0.0";
+  down.peer.generation = 101;
+  caf::anon_send(s.launcher, down);  // the sockets of a process close before it has ended
+  s.run();
+  (void)s.announced();
+  const msg::job_key key{{1, 2}, 3, 4};
+  s.last_words = crash::board_reading{{key}, 9};
+  s.child_ends(SIGSEGV, true);
+  for (const auto& hub : {s.hub, s.other_hub}) {
+    const auto told = s.take_envelopes<msg::CrashSuspects>(hub);
+    REQUIRE(told.size() == 1);
+    msg::view<msg::CrashSuspects> in{told[0].second};
+    CHECK(std::string(in->getEngine().cStr()) == "decode/p/h0.0");
+    CHECK(in->getGeneration() == 101);
+    CHECK(in->getSuspects() == 9);
+    REQUIRE(in->getKeys().size() == 1);
+    CHECK(msg::read(in->getKeys()[0]) == key);
+    CHECK_THAT(in->getReason().cStr(), Catch::Contains("signal 11"));
+  }
+  const auto all = s.announced();
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].state == state::STARTING);
+}
+
+TEST_CASE("an end that is nobody's fault names no suspects") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  s.last_words = crash::board_reading{{{{1, 2}, 3, 4}}, 1};
+  bool crashed = false;
+  SECTION("nothing was at hand") {
+    s.last_words.reset();
+    s.child_ends(SIGSEGV, true);
+  }
+  SECTION("killed by an operator, or for its memory") { s.child_ends(SIGKILL, true); }
+  SECTION("its node was unreachable") { s.child_ends(exit_refused); }
+  SECTION("an actor of it ended") { s.child_ends(exit_internal); }
+  SECTION("it was told to stop") {
+    caf::anon_send(s.launcher, stop_engine{0ms, 2s, s.asker});
+    s.run();
+    s.child_ends(SIGABRT, true);
+  }
+  SECTION("it hung, and crashed on being killed") {
+    caf::anon_send(s.launcher,
+                   health::engine_judged{"decode/p/h0.0", 101, {health::verdict::hung, "long"}});
+    s.run();
+    s.child_ends(SIGSEGV, true);
+  }
+  SECTION("but the same end without any of that does") {
+    s.child_ends(SIGABRT, true);
+    crashed = true;
+  }
+  CHECK(s.take_envelopes<msg::CrashSuspects>(s.hub).size() == (crashed ? 1 : 0));
+}
+
+TEST_CASE("which ends are crashes") {
+  for (int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL})
+    CHECK(is_crash({true, signal}, false));
+  for (int signal : {SIGKILL, SIGTERM, SIGINT, SIGHUP})
+    CHECK_FALSE(is_crash({true, signal}, false));
+  CHECK(is_crash({false, 1}, false));
+  CHECK(is_crash({false, 139}, false));
+  for (int code = exit_ok; code <= exit_internal; ++code)
+    if (code != exit_failure) CHECK_FALSE(is_crash({false, code}, false));
+  CHECK_FALSE(is_crash({true, SIGSEGV}, true));
+}
+
 TEST_CASE("an engine that cannot work is not started again") {
   scene s;
   s.tell_status(state::FAILED, 101, "/m.gguf: not a GGUF file");
@@ -321,7 +419,7 @@ TEST_CASE("loading may take long, but not without progress") {
   }
 }
 
-TEST_CASE("an engine without a link is unknown at once, and killed if it doesn't come back") {
+TEST_CASE("an engine without a link is soon unknown, and killed if it doesn't come back") {
   scene s;
   s.tell_status(state::READY, 101);
   (void)s.announced();
@@ -330,6 +428,9 @@ TEST_CASE("an engine without a link is unknown at once, and killed if it doesn't
   down.peer.generation = 101;
   caf::anon_send(s.launcher, down);
   s.run();
+  // Should its process have ended, that is known in a moment.
+  CHECK(s.announced().empty());
+  s.advance(link_loss_grace);
   auto e = s.last_announced();
   CHECK(e.state == state::UNKNOWN);
   CHECK(e.slots == 8);

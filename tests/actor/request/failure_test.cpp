@@ -173,6 +173,22 @@ TEST_CASE_METHOD(stage, "there are only so many attempts, and the last error is 
   check_all_released();
 }
 
+TEST_CASE_METHOD(stage, "a stream that the client reads outlives any number of lost workers") {
+  wish w;
+  w.timeout = 120s;
+  auto c = submit(w);
+  for (std::uint32_t i = 1; i <= 3 * request::attempts_max; ++i) {
+    const auto key = asked_in_time().key;
+    CHECK(key.attempt == i);
+    route(key, both);
+    if (i == 1) accept(key, both);
+    bad_end<msg::JobFailed>(key, both, 503, "kv_exhausted", true);
+  }
+  CHECK(c.sink->failures.empty());
+  advance(120s);
+  CHECK(c.sink->said.back() == "failed 504 deadline_exceeded");
+}
+
 TEST_CASE_METHOD(stage, "a new request is told at once that nobody can serve it; a stream waits") {
   auto fresh = submit();
   refuse(asked_once().key, 503, "no_ready_worker");

@@ -53,6 +53,7 @@ struct route_asked {
   job_key key;
   std::vector<std::string> exclude;
   std::uint32_t resumed = 0;
+  bool quarantine = false;
 };
 
 /// A worker that a test plays.
@@ -115,13 +116,14 @@ struct stage : deterministic_system {
     std::uint16_t choices = 1;
     std::chrono::milliseconds timeout = 60s;
     std::size_t prompt_bytes = 100;
+    char letter = 'x';
   };
   client submit() { return submit(wish{}); }
   client submit(const wish& w) {
     capnp::MallocMessageBuilder b;
     auto c = b.initRoot<msg::Completion>();
     c.setModel("m");
-    c.getPrompt().setText(std::string(w.prompt_bytes, 'x'));
+    c.getPrompt().setText(std::string(w.prompt_bytes, w.letter));
     auto content = std::make_shared<request::prompt_content>();
     content->words = capnp::messageToFlatArray(b);
     request::submission s;
@@ -145,7 +147,7 @@ struct stage : deterministic_system {
     std::vector<route_asked> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRequest>(router)) {
       msg::view<msg::RouteRequest> in{e};
-      route_asked r{msg::read(in->getKey()), {}, in->getResumedTokens()};
+      route_asked r{msg::read(in->getKey()), {}, in->getResumedTokens(), in->getQuarantine()};
       for (auto name : in->getExclude()) r.exclude.emplace_back(name.cStr());
       all.push_back(r);
     }
@@ -156,6 +158,15 @@ struct stage : deterministic_system {
     auto all = asked();
     REQUIRE(all.size() == 1);
     return all.front();
+  }
+  /// The next request for a route, however long the pause before it.
+  route_asked asked_in_time() {
+    for (auto waited = 0ms; waited < 10s; waited += 250ms) {
+      if (auto all = asked(); !all.empty()) return all.front();
+      advance(250ms);
+    }
+    FAIL("no route was asked for");
+    return {};
   }
   std::uint64_t route(const job_key& key, const played_worker& to,
                       const played_worker* from = nullptr) {
@@ -183,6 +194,7 @@ struct stage : deterministic_system {
     to_hub("router/0", std::move(d));
   }
   std::vector<std::uint64_t> prefills_released;  ///< found by `released` on its way
+  std::vector<std::uint64_t> cleared;            ///< the same
   std::vector<std::uint64_t> released() {
     std::vector<std::uint64_t> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRelease>(router)) {
@@ -192,6 +204,7 @@ struct stage : deterministic_system {
         CHECK(granted.erase(l) == 1);
       }
       for (auto l : in->getPrefills()) prefills_released.push_back(l);
+      for (auto l : in->getCleared()) cleared.push_back(l);
     }
     return all;
   }
@@ -208,7 +221,7 @@ struct stage : deterministic_system {
     auto resumed = [](msg::Job::Reader j) {
       std::size_t ids = 0;
       for (auto c : j.getResume().getChoices()) ids += c.getIds().size();
-      return ids == 0 ? "" : " resumed " + std::to_string(ids);
+      return (ids == 0 ? "" : " resumed " + std::to_string(ids)) + (j.getAlone() ? " alone" : "");
     };
     for (auto& [from, e] : take_envelopes<msg::PrefillJob>(w.actor)) {
       msg::view<msg::PrefillJob> in{e};
@@ -292,6 +305,23 @@ struct stage : deterministic_system {
     d->setToToken(9);
     d->setTransport("ucx");
     to_hub(prefill.name, std::move(d));
+  }
+  /// `w`'s engine has crashed with these at hand; its node says so, and then that it is gone.
+  void crash(const played_worker& w, const std::vector<job_key>& at_hand,
+             std::uint32_t suspects = 0) {
+    name_suspects(w, at_hand, suspects);
+    now_is(w, msg::EntryState::STARTING, w.generation);
+  }
+  void name_suspects(const played_worker& w, const std::vector<job_key>& at_hand,
+                     std::uint32_t suspects = 0) {
+    msg::draft<msg::CrashSuspects> d;
+    d->setEngine(w.name);
+    d->setGeneration(w.generation);
+    d->setSuspects(suspects == 0 ? static_cast<std::uint32_t>(at_hand.size()) : suspects);
+    d->setReason("killed by signal 11");
+    auto keys = d->initKeys(static_cast<unsigned>(at_hand.size()));
+    for (unsigned i = 0; i < keys.size(); ++i) write(keys[i], at_hand[i]);
+    to_hub("launcher/p/b.0", std::move(d));
   }
   template <class Schema>
   void to_hub(const std::string& from, msg::draft<Schema>&& d) {

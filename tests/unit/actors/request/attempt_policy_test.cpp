@@ -28,15 +28,53 @@ const attempt_end all_ends[] = {attempt_end::router_silent,  attempt_end::route_
 
 }  // namespace
 
-TEST_CASE("the last attempt is not repeated, whatever ended it") {
+TEST_CASE("of a request that the client has heard nothing of the last attempt is not repeated") {
   for (auto how : all_ends) {
+    if (how == attempt_end::route_refused) continue;  // told at once
     auto e = ended(how);
-    e.client_reads = true;
     e.number = attempts_max - 1;
     CHECK(decide(e).again);
     e.number = attempts_max;
     CHECK_FALSE(decide(e).again);
   }
+}
+
+TEST_CASE("an accepted stream is tried until its deadline, with longer and longer pauses") {
+  for (auto how : all_ends) {
+    auto e = ended(how);
+    e.client_reads = true;
+    auto before = 0ms;
+    for (e.number = attempts_max; e.number < attempts_max + 20; ++e.number) {
+      const auto d = decide(e);
+      CHECK(d.again);
+      CHECK(d.pause >= std::max(before, route_retry_pause));
+      before = d.pause;
+    }
+    CHECK(before == route_retry_pause * (1U << route_retry_doublings_max));
+  }
+}
+
+TEST_CASE("waiting to be tried alone is no failure, however often it takes") {
+  auto e = ended(attempt_end::quarantine_full);
+  e.number = attempts_max + 100;
+  CHECK(decide(e).again);
+  CHECK(decide(e).exclude.empty());
+  CHECK(decide(e).pause == quarantine_retry_pause);
+  e.how = attempt_end::under_suspicion;
+  CHECK(decide(e).again);
+  CHECK(decide(e).pause == 0ms);
+  CHECK_FALSE(is_counted(attempt_end::quarantine_full));
+  CHECK_FALSE(is_counted(attempt_end::under_suspicion));
+  CHECK(is_counted(attempt_end::worker_gone));
+}
+
+TEST_CASE("only what a worker has had costs the node's budget of repetitions") {
+  for (auto how : {attempt_end::worker_gone, attempt_end::job_ended, attempt_end::stream_broken,
+                   attempt_end::worker_unknown})
+    CHECK(is_repetition(how));
+  for (auto how : {attempt_end::route_refused, attempt_end::router_silent,
+                   attempt_end::quarantine_full, attempt_end::under_suspicion})
+    CHECK_FALSE(is_repetition(how));
 }
 
 TEST_CASE("a worker that failed, broke its stream or is gone is avoided, at once") {

@@ -538,3 +538,51 @@ TEST_CASE("whatever happens in whatever order, released leases leave nothing beh
     CHECK(w.leases == 0);
   }
 }
+
+TEST_CASE("a prompt under suspicion comes to workers that have no other such prompt") {
+  shard s{
+      {worker("both/p/a1.0", msg::Role::BOTH, "a1"), worker("both/p/b1.0", msg::Role::BOTH, "b1")}};
+  auto q = s.query();
+  q.quarantine = true;
+  const auto first = s.choose(q), second = s.choose(q);
+  CHECK(first.decode.name != second.decode.name);
+  const auto full = s.refuse(q);
+  CHECK(full.code == quarantine_full);
+  CHECK(full.http_status == 503);
+  CHECK(full.retry_after_ms > 0);
+  s.choose();  // others are served beside them
+  s.policy.release(first.lease);
+  CHECK(s.choose(q).decode.name == first.decode.name);
+  s.policy.clear(second.lease);  // it goes on, no longer suspected
+  s.policy.clear(second.lease);
+  CHECK(s.choose(q).decode.name == second.decode.name);
+  s.policy.release(second.lease);
+  CHECK(s.refuse(q).code == quarantine_full);
+}
+
+TEST_CASE("a pair is in quarantine with both its workers, until prefill has done its share") {
+  shard s{{worker("prefill/p/a1.0", msg::Role::PREFILL, "a1"),
+           worker("decode/p/a1.0", msg::Role::DECODE, "a1"),
+           worker("decode/p/b1.0", msg::Role::DECODE, "b1")}};
+  auto q = s.query();
+  q.quarantine = true;
+  const auto first = s.choose(q);
+  CHECK(s.refuse(q).code == quarantine_full);
+  s.policy.release_prefill(first.lease);
+  CHECK(s.choose(q).decode.name != first.decode.name);
+}
+
+TEST_CASE("a worker's new life begins without quarantine, and nobody to serve is no full one") {
+  shard s{{worker("both/p/a1.0", msg::Role::BOTH, "a1")}};
+  auto q = s.query();
+  q.quarantine = true;
+  const auto old = s.choose(q);
+  s.policy.update({{worker("both/p/a1.0", msg::Role::BOTH, "a1", 8)}, {}});
+  const auto now = s.choose(q);
+  s.policy.release(old.lease);
+  CHECK(s.refuse(q).code == quarantine_full);
+  s.policy.release(now.lease);
+  s.policy.update(
+      {{worker("both/p/a1.0", msg::Role::BOTH, "a1", 8, msg::EntryState::UNKNOWN)}, {}});
+  CHECK(s.refuse(q).code == "no_ready_worker");
+}
