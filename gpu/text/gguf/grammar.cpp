@@ -118,7 +118,7 @@ bool can_start(const vocabulary& words, text::constraint& grammar) {
 
 expected<std::string> grammar_of_schema(const std::string& schema, unheld_keywords unheld) {
   try {
-    const auto parsed = common_json::parse(schema);
+    auto parsed = common_json::parse(schema);
     if (!parsed.is_object()) return invalid_schema("the schema is not a JSON object");
     if (auto sane = check_schema(parsed, unheld); !sane) return sane.error();
     auto grammar = json_schema_to_grammar(parsed, true);

@@ -1,5 +1,7 @@
 #include "gpu/text/gguf/schema_check.hpp"
 
+#include "gpu/text/gguf/pattern.hpp"
+
 #include <fmt/format.h>
 #include <json.h>
 
@@ -138,10 +140,10 @@ class pattern_measure {
 
 class checker {
  public:
-  checker(const common_json& root, unheld_keywords keywords) : root_(root), keywords_(keywords) {}
+  checker(common_json& root, unheld_keywords keywords) : root_(root), keywords_(keywords) {}
 
   /// A schema, or a list of them.
-  expected<void> check(const common_json& node, const std::string& place, int depth) {
+  expected<void> check(common_json& node, const std::string& place, int depth) {
     if (auto done = count(place, depth); !done) return done;
     if (node.is_array()) {
       for (std::size_t i = 0; i < node.size(); ++i)
@@ -174,7 +176,7 @@ class checker {
     return ok;
   }
 
-  expected<void> check_map(const common_json& node, const std::string& place, int depth) {
+  expected<void> check_map(common_json& node, const std::string& place, int depth) {
     if (!node.is_object()) return ok;
     for (const auto& [name, value] : node.items())
       if (auto done = check(value, place + "/" + name, depth); !done) return done;
@@ -218,7 +220,7 @@ class checker {
     return ok;
   }
 
-  expected<void> check_pattern(const common_json& node, const std::string& place) {
+  expected<void> check_pattern(common_json& node, const std::string& place) {
     if (!node.contains("pattern") || !node.at("pattern").is_string()) return ok;
     const pattern_measure measure(node.at("pattern").get<std::string>());
     pattern_parts_ += measure.size();
@@ -227,6 +229,21 @@ class checker {
           place, fmt::format("has a pattern that is too large: written out, patterns may have {} "
                              "characters in all, and a group may be repeated {} times",
                              pattern_parts_max, pattern_group_repeats_max));
+    return keywords_ == unheld_keywords::allow ? ok : hold_pattern(node, place);
+  }
+
+  static expected<void> hold_pattern(common_json& node, const std::string& place) {
+    for (const char* other : {"minLength", "maxLength"})
+      if (node.contains(other))
+        return invalid(place, fmt::format("has `pattern` and `{}`: a grammar can hold an answer "
+                                          "to one of them; the pattern may count, as in `{{1,8}}`",
+                                          other));
+    auto written = pattern_of_json_text(node.at("pattern").get<std::string>());
+    if (!written)
+      return invalid(place, fmt::format("has a `pattern` with {}, which no grammar can hold an "
+                                        "answer to",
+                                        written.error().message));
+    node["pattern"] = *std::move(written);
     return ok;
   }
 
@@ -266,7 +283,7 @@ class checker {
 
 }  // namespace
 
-expected<void> check_schema(const common_json& schema, unheld_keywords unheld) {
+expected<void> check_schema(common_json& schema, unheld_keywords unheld) {
   return checker(schema, unheld).check(schema, "#", 0);
 }
 

@@ -28,7 +28,8 @@ enum class unheld_keywords { refuse, allow };
 
 /// What llama.cpp's conversion would take badly (it loops or fills the memory) or could not be
 /// satisfied by any answer: bounds that contradict each other, references in a circle, excess.
-/// Errors: `invalid_schema`, naming the place.
-expected<void> check_schema(const common_json& schema, unheld_keywords unheld);
+/// Where what has no grammar is refused, patterns are written as the conversion takes them exactly,
+/// or refused. Errors: `invalid_schema`, naming the place.
+expected<void> check_schema(common_json& schema, unheld_keywords unheld);
 
 }  // namespace troupe::gguf

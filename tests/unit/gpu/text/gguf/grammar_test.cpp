@@ -128,6 +128,114 @@ TEST_CASE("schemas that llama.cpp would loop on, or ignore in part, are refused 
   refused(many + "}}", "optional");
 }
 
+/// Whether a schema's grammar takes exactly this text as an answer.
+bool takes(const text_model& model, const std::string& schema, const std::string& answer) {
+  request r{{"user", "go"}};
+  set_schema(r, schema.c_str());
+  auto limits = model.make_constraint(rendered(model, r).plan);
+  REQUIRE(limits);
+  const auto tokens = tokens_of(model, "x" + answer);  // lest the tokeniser put a space before it
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    if (!(*limits)->allows(tokens[i])) return false;
+    (*limits)->accept(tokens[i]);
+  }
+  return (*limits)->allows(2);
+}
+
+TEST_CASE("a pattern is held exactly, in the JSON text of the value") {
+  auto model = load();
+  struct row {
+    const char* pattern;
+    std::vector<const char*> taken;
+    std::vector<const char*> not_taken;
+  };
+  const std::vector<row> rows = {
+      {R"(^\d{3}-\d+$)", {R"("123-4")", R"("000-99")"}, {R"("12-4")", R"("abc-1")", R"("123-")"}},
+      {R"(^\w+\s?\W$)", {R"("a_9 !")", R"("Z-")", R"("a\t-")"}, {R"("a_9 b")", R"(" !")"}},
+      {R"(^[\d.]+$)", {R"("1.2")"}, {R"("1,2")", R"("")"}},
+      {R"(^[^\s\d]$)", {R"("x")", R"("\"")", R"("\\")"}, {R"("1")", R"(" ")", R"(""")"}},
+      {R"(^.$)",
+       {R"("a")", R"("\"")", R"("\u0007")", "\"\xC3\xA9\""},
+       {R"(""")", R"("\n")", R"("ab")"}},
+      {R"(^a\.*b$)", {R"("ab")", R"("a..b")"}, {R"("a.a.b")", R"("axb")"}},
+      {R"(^(?:ab|c)+?$)", {R"("abc")"}, {R"("")", R"("a")"}},
+      {R"(^(?<year>\d{4})$)", {R"("2026")"}, {R"("202")"}},
+      {R"(^(a|)b$)", {R"("ab")", R"("b")"}, {R"("a")"}},
+      {R"(^$)", {R"("")"}, {R"("a")"}},
+      {R"(^\u0041\x42\u{43}\n\/\-$)", {R"("ABC\n/-")"}, {R"("abc\n/-")"}},
+      {R"(^\uD83D\uDE00[\u{1F600}-\u{1F60F}]$)",
+       {"\"\xF0\x9F\x98\x80\xF0\x9F\x98\x81\""},
+       {R"("a")"}},
+      {R"(b)", {R"("abc")", R"("b")", R"("\nb\"")"}, {R"("ac")", R"("")"}},
+      {R"(^a|b$)", {R"("ax")", R"("xb")"}, {R"("xax")"}},
+      {R"(^a{2,3}$)", {R"("aa")", R"("aaa")"}, {R"("a")", R"("aaaa")"}},
+      {R"(^a{2,}$)", {R"("aa")", R"("aaaaaa")"}, {R"("a")"}},
+      {"^\"\\\\$", {R"("\"\\")"}, {R"(""\\")"}},
+  };
+  for (const auto& r : rows) {
+    std::string schema = R"({"type": "string", "pattern": ")";
+    for (const char* c = r.pattern; *c != 0; ++c) {
+      if (*c == '"' || *c == '\\') schema += '\\';
+      schema += *c;
+    }
+    schema += "\"}";
+    INFO(schema);
+    for (const auto* text : r.taken) {
+      INFO(text);
+      CHECK(takes(*model, schema, text));
+    }
+    for (const auto* text : r.not_taken) {
+      INFO(text);
+      CHECK_FALSE(takes(*model, schema, text));
+    }
+  }
+}
+
+TEST_CASE("what no grammar can hold of a pattern is refused by name") {
+  auto model = load();
+  struct row {
+    const char* pattern;
+    const char* part;
+  };
+  for (const auto& [pattern, part] :
+       std::initializer_list<row>{{R"(^(?=a)b$)", "`(?=...)`"},
+                                  {R"(^(?!a)b$)", "`(?!...)`"},
+                                  {R"(^(?<=a)b$)", "`(?<=...)`"},
+                                  {R"(^(?<!a)b$)", "`(?<!...)`"},
+                                  {R"(^(?i)b$)", "`(?i`"},
+                                  {R"(^(a)\\1$)", "`\\1`, a reference to a group"},
+                                  {R"(^a\\b$)", "`\\b`, which looks around"},
+                                  {R"(^\\p{L}$)", "`\\p`"},
+                                  {R"(^\\q$)", "`\\q`"},
+                                  {R"(^a^b$)", "an anchor inside"},
+                                  {R"(^(a$)$)", "an anchor inside"},
+                                  {R"(^(a$)", "an anchor inside"},
+                                  {R"(^(a)", "`(` without an end"},
+                                  {R"(^a)$)", "`)` without a group"},
+                                  {R"(^[a$)", "`[` without an end"},
+                                  {R"(^[b-a]$)", "a range backwards"},
+                                  {R"(^[^\\s\\S]$)", "a class that nothing is in"},
+                                  {R"(^*$)", "a repetition of nothing"},
+                                  {R"(^a{2,1}$)", "`{2,1}`"},
+                                  {R"(^a{b}$)", "`{` that begins no repetition"},
+                                  {R"(^\\ud800$)", "half a surrogate pair"},
+                                  {R"(^a\\)", "`\\` at the end"}}) {
+    INFO(pattern);
+    request r{{"user", "go"}};
+    set_schema(r, (R"({"properties": {"a": {"type": "string", "pattern": ")" +
+                   std::string(pattern) + "\"}}}")
+                      .c_str());
+    const auto why = render_error(*model, r);
+    CHECK(why.code == "invalid_schema");
+    CHECK(why.parameter == "response_format.json_schema");
+    CHECK(why.message.find("#/properties/a ") != std::string::npos);
+    CHECK(why.message.find(part) != std::string::npos);
+  }
+  request both{{"user", "go"}};
+  set_schema(both, R"({"type": "string", "pattern": "^a+$", "maxLength": 3})");
+  CHECK(render_error(*model, both).message.find("`maxLength`") != std::string::npos);
+}
+
 TEST_CASE("what schemas may have at the most, they have soon") {
   auto model = load();
   for (const auto& schema :
