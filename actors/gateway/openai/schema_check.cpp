@@ -14,6 +14,25 @@ namespace {
 constexpr std::array<std::string_view, 7> type_names = {"string", "number", "integer", "boolean",
                                                         "object", "array",  "null"};
 
+bool check_schema(checker& c, const path& at, json schema);
+
+bool check_widths(checker& c, const path& at, json v) {
+  if (v.is_array()) {
+    std::size_t i = 0;
+    for (json value : v.get_array())
+      if (!check_widths(c, path{at, i++}, value)) return false;
+  }
+  if (!v.is_object()) return true;
+  std::size_t members = 0;
+  for (auto [key, value] : v.get_object()) {
+    if (++members > schema_members_max)
+      return c.refuse(at, "invalid_json_schema",
+                      fmt::format("'{}' has more than {} members.", at.text(), schema_members_max));
+    if (!check_widths(c, path{at, key}, value)) return false;
+  }
+  return true;
+}
+
 bool check_type_name(checker& c, const path& at, json v) {
   std::string_view name;
   if (!c.text(at, v, name)) return false;
@@ -122,8 +141,6 @@ bool check_range(checker& c, const path& at, simdjson::dom::object schema, const
                   fmt::format("No value can satisfy '{}': {} is above {}.", at.text(), low, high));
 }
 
-}  // namespace
-
 bool check_schema(checker& c, const path& at, json schema) {
   if (schema.is_bool()) return true;  // "anything" and "nothing" are schemas, too
   simdjson::dom::object members;
@@ -133,6 +150,12 @@ bool check_schema(checker& c, const path& at, json schema) {
   return check_range(c, at, members, "minimum", "maximum", false) &&
          check_range(c, at, members, "minLength", "maxLength", true) &&
          check_range(c, at, members, "minItems", "maxItems", true);
+}
+
+}  // namespace
+
+bool check_whole_schema(checker& c, const path& at, json schema) {
+  return check_widths(c, at, schema) && check_schema(c, at, schema);
 }
 
 }  // namespace troupe::gateway::openai

@@ -63,7 +63,7 @@ bool read_function(checker& c, const path& at, json v, names& functions) {
   if (get(members, "parameters", value)) {
     const path where{at, "parameters"};
     simdjson::dom::object schema;
-    if (!c.object(where, value, schema) || !check_schema(c, where, value)) return false;
+    if (!c.object(where, value, schema) || !check_whole_schema(c, where, value)) return false;
   }
   return true;
 }
@@ -139,7 +139,7 @@ bool read_json_schema(checker& c, const path& at, json v, answer_shape& out) {
   const path where{at, "schema"};
   if (!get(members, "schema", value)) return missing(c, where);
   simdjson::dom::object schema;
-  if (!c.object(where, value, schema) || !check_schema(c, where, value)) return false;
+  if (!c.object(where, value, schema) || !check_whole_schema(c, where, value)) return false;
   out.form = answer_shape::format::json_schema;
   out.schema_json = simdjson::minify(value);
   return true;

@@ -43,18 +43,35 @@ class grammar_constraint final : public text::constraint {
     return std::isfinite(one.logit);
   }
 
+  /// What refuses a character refuses all tokens that begin with it, so that of a large vocabulary
+  /// only few tokens have to be tried against each way on which the grammar could go on.
   void mask(std::span<std::pair<token_id, float>> candidates) override {
+    const auto& leaders = words_->leaders();
+    const bool many = !broken_ && candidates.size() > 2 * leaders.size();
+    if (many) {
+      begins_.assign(words_->size(), true);
+      scratch_.clear();
+      for (const auto t : leaders) scratch_.push_back({t, 0, 0});
+      apply();
+      for (const auto& x : scratch_)
+        begins_[static_cast<std::size_t>(x.id)] = std::isfinite(x.logit);
+    }
     scratch_.clear();
-    for (const auto& [id, logit] : candidates) {
+    places_.clear();
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      auto& [id, logit] = candidates[i];
+      if (broken_ ? !words_->is_end(id)
+                  : many && !begins_[static_cast<std::size_t>(words_->lead(id))]) {
+        logit = forbidden;
+        continue;
+      }
       // Its own logits don't matter here: only which of them are taken away.
-      scratch_.push_back({id, broken_ && !words_->is_end(id) ? forbidden : 0, 0});
+      scratch_.push_back({id, 0, 0});
+      places_.push_back(i);
     }
-    if (!broken_) {
-      llama_token_data_array list{scratch_.data(), scratch_.size(), -1, false};
-      llama_sampler_apply(grammar_.get(), &list);
-    }
-    for (std::size_t i = 0; i < candidates.size(); ++i)
-      if (!std::isfinite(scratch_[i].logit)) candidates[i].second = forbidden;
+    if (!broken_) apply();
+    for (std::size_t i = 0; i < scratch_.size(); ++i)
+      if (!std::isfinite(scratch_[i].logit)) candidates[places_[i]].second = forbidden;
   }
 
   /// A token that the grammar doesn't allow breaks it: from then on only the end may come, so that
@@ -73,9 +90,16 @@ class grammar_constraint final : public text::constraint {
  private:
   static constexpr float forbidden = -std::numeric_limits<float>::infinity();
 
+  void apply() {
+    llama_token_data_array list{scratch_.data(), scratch_.size(), -1, false};
+    llama_sampler_apply(grammar_.get(), &list);
+  }
+
   std::shared_ptr<const vocabulary> words_;
   sampler_ptr grammar_;
   std::vector<llama_token_data> scratch_;
+  std::vector<std::size_t> places_;  ///< of what is in `scratch_` among the candidates
+  std::vector<bool> begins_;         ///< by leading token: whether an answer may go on with it
   bool broken_ = false;
 };
 
@@ -117,6 +141,9 @@ bool can_start(const vocabulary& words, text::constraint& grammar) {
 }  // namespace
 
 expected<std::string> grammar_of_schema(const std::string& schema, unheld_keywords unheld) {
+  if (schema.size() > schema_bytes_max)
+    return invalid_schema(
+        fmt::format("the schema has {} bytes; {} are supported", schema.size(), schema_bytes_max));
   try {
     auto parsed = common_json::parse(schema);
     if (!parsed.is_object()) return invalid_schema("the schema is not a JSON object");

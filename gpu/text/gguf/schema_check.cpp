@@ -9,6 +9,7 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 namespace troupe::gguf {
 namespace {
@@ -84,7 +85,8 @@ class pattern_measure {
       else if (c == '\\' && !left_.empty())
         left_.remove_prefix(1);
       const auto times = repetition();
-      if (grouped && times > 1) repeats_ = std::max(repeats_, std::min(huge, outer * times));
+      if (times > 1 && (grouped || (outer > 1 && !fixed_)))
+        repeats_ = std::max(repeats_, std::min(huge, outer * times));
       sum = std::min(huge, sum + one * std::max<std::size_t>(1, times));
     }
     return sum;
@@ -118,12 +120,14 @@ class pattern_measure {
 
   /// The largest number in `{m,n}` here; 1 without one.
   std::size_t repetition() {
+    fixed_ = true;
     if (!left_.starts_with("{")) return 1;
     std::size_t most = 0, number = 0;
     while (!left_.empty() && left_.front() != '}') {
       left_.remove_prefix(1);
       if (left_.empty()) break;
       const char c = left_.front();
+      if (c == ',') fixed_ = false;
       number = c >= '0' && c <= '9'
                    ? std::min(huge, number * 10 + static_cast<std::size_t>(c - '0'))
                    : 0;
@@ -136,6 +140,35 @@ class pattern_measure {
   std::string_view left_;
   std::size_t size_ = 0;
   std::size_t repeats_ = 1;
+  bool fixed_ = true;  ///< the last repetition: so many, no more and no less
+};
+
+/// Where a schema stands: for people, and as the conversion names its rule.
+struct spot {
+  std::string place = "#";
+  std::string rule = {};
+  int depth = 0;
+
+  spot below(const std::string& key) const {
+    const auto part = rule_part(key);
+    return {place + "/" + key, rule + (rule.empty() || part.empty() ? "" : "-") + part, depth + 1};
+  }
+  /// A map's own name is no part of its schemas' rules.
+  spot into_map(const std::string& key) const { return {place + "/" + key, rule, depth}; }
+
+ private:
+  static std::string rule_part(const std::string& key) {
+    // As the conversion calls them, and its branches have numbers only.
+    if (key == "items") return "item";
+    if (key == "anyOf" || key == "oneOf") return {};
+    std::string out;
+    for (const char c : key)
+      if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+        out += c;
+      else if (out.empty() || out.back() != '-')
+        out += '-';
+    return out;
+  }
 };
 
 class checker {
@@ -143,43 +176,69 @@ class checker {
   checker(common_json& root, unheld_keywords keywords) : root_(root), keywords_(keywords) {}
 
   /// A schema, or a list of them.
-  expected<void> check(common_json& node, const std::string& place, int depth) {
-    if (auto done = count(place, depth); !done) return done;
+  expected<void> check(common_json& node, const spot& here) {
+    if (auto done = count(here); !done) return done;
+    if (auto done = count_rule(node, here); !done) return done;
     if (node.is_array()) {
       for (std::size_t i = 0; i < node.size(); ++i)
-        if (auto done = check(node.at(i), fmt::format("{}/{}", place, i), depth + 1); !done)
-          return done;
+        if (auto done = check(node.at(i), here.below(fmt::to_string(i))); !done) return done;
     }
     if (!node.is_object()) return ok;
-    if (auto done = check_bounds(node, place); !done) return done;
-    if (auto done = check_reference(node, place); !done) return done;
-    if (auto done = check_optional(node, place); !done) return done;
-    if (auto done = check_pattern(node, place); !done) return done;
+    for (auto look : {&checker::check_bounds, &checker::check_reference, &checker::check_optional,
+                      &checker::check_alternatives, &checker::check_pattern})
+      if (auto done = (this->*look)(node, here.place); !done) return done;
     for (const auto& [key, value] : node.items()) {
-      const auto inner = place + "/" + key;
       if (keywords_ == unheld_keywords::refuse && among(unheld, key))
-        return invalid(place, fmt::format("has `{}`, which no grammar can hold an answer to", key));
+        return invalid(here.place,
+                       fmt::format("has `{}`, which no grammar can hold an answer to", key));
       if (among(data_keywords, key)) continue;
-      auto done = among(maps_of_schemas, key) ? check_map(value, inner, depth + 1)
-                                              : check(value, inner, depth + 1);
+      auto done = among(maps_of_schemas, key) ? check_map(value, here.into_map(key))
+                                              : check(value, here.below(key));
       if (!done) return done;
     }
     return ok;
   }
 
  private:
-  expected<void> count(const std::string& place, int depth) {
-    if (depth > schema_depth_max)
-      return invalid(place, fmt::format("is nested deeper than {} levels", schema_depth_max));
+  expected<void> count(const spot& here) {
+    if (here.depth > schema_depth_max)
+      return invalid(here.place, fmt::format("is nested deeper than {} levels", schema_depth_max));
     if (++nodes_ > schema_nodes_max)
       return invalid("#", fmt::format("has more than {} parts", schema_nodes_max));
     return ok;
   }
 
-  expected<void> check_map(common_json& node, const std::string& place, int depth) {
+  expected<void> count_rule(const common_json& node, const spot& here) {
     if (!node.is_object()) return ok;
-    for (const auto& [name, value] : node.items())
-      if (auto done = check(value, place + "/" + name, depth); !done) return done;
+    names_bytes_ += here.rule.size();
+    auto& same = same_names_[here.rule];
+    same_squares_ += 2 * same + 1;
+    ++same;
+    if (names_bytes_ > schema_rule_names_bytes_max)
+      return invalid(here.place, "has too many long names within each other");
+    if (same_squares_ > schema_same_names_squares_max)
+      return invalid(here.place,
+                     "has too many names that differ only in what is neither letter nor digit");
+    return ok;
+  }
+
+  expected<void> check_map(common_json& node, const spot& here) {
+    if (!node.is_object()) return ok;
+    for (const auto& [name, value] : node.items()) {
+      if (name.size() > schema_name_bytes_max)
+        return invalid(here.place, fmt::format("has a name of {} bytes; {} are supported",
+                                               name.size(), schema_name_bytes_max));
+      if (auto done = check(value, here.below(name)); !done) return done;
+    }
+    return ok;
+  }
+
+  expected<void> check_alternatives(common_json& node, const std::string& place) {
+    for (const char* key : {"enum", "anyOf", "oneOf"})
+      if (node.contains(key) && node.at(key).is_array()) alternatives_ += node.at(key).size();
+    if (alternatives_ > schema_alternatives_max)
+      return invalid(place, fmt::format("has too many alternatives: {} are supported in all",
+                                        schema_alternatives_max));
     return ok;
   }
 
@@ -187,7 +246,7 @@ class checker {
     return node.contains(key) && node.at(key).is_number() ? &node.at(key) : nullptr;
   }
 
-  static expected<void> check_bounds(const common_json& node, const std::string& place) {
+  expected<void> check_bounds(common_json& node, const std::string& place) {
     for (const auto& [low, high, repeats] : all_bounds) {
       const auto* from = number(node, low);
       const auto* to = number(node, high);
@@ -201,11 +260,21 @@ class checker {
                          fmt::format("has {} {}; 0 to {} are supported", count == from ? low : high,
                                      count->dump(), schema_repetitions_max));
       }
+      // What is unrolled: up to the larger one.
+      std::size_t most = 0;
+      for (const auto* count : {from, to})
+        if (repeats && count != nullptr)
+          most = std::max(most, static_cast<std::size_t>(count->get<double>()));
+      repetitions_ += most;
+      if (repetitions_ > schema_repetitions_sum_max)
+        return invalid(place, fmt::format("has too many repetitions (minLength, maxItems, ...): "
+                                          "{} are supported in all",
+                                          schema_repetitions_sum_max));
     }
     return ok;
   }
 
-  expected<void> check_optional(const common_json& node, const std::string& place) {
+  expected<void> check_optional(common_json& node, const std::string& place) {
     if (!node.contains("properties") || !node.at("properties").is_object()) return ok;
     std::size_t optional = node.at("properties").size();
     if (node.contains("required") && node.at("required").is_array())
@@ -248,12 +317,15 @@ class checker {
   }
 
   /// A reference that leads to nothing but references.
-  expected<void> check_reference(const common_json& node, const std::string& place) const {
+  expected<void> check_reference(common_json& node, const std::string& place) {
     const auto* here = &node;
     for (int hops = 0; here->contains("$ref"); ++hops) {
       if (hops > schema_depth_max) return invalid(place, "refers to itself");
       const auto& ref = here->at("$ref");
       if (!ref.is_string()) return ok;
+      if (ref.get<std::string>().size() > schema_reference_bytes_max)
+        return invalid(place, fmt::format("has a reference of more than {} bytes",
+                                          schema_reference_bytes_max));
       here = find(ref.get<std::string>());
       if (here == nullptr || !here->is_object()) return ok;  // the conversion says what is wrong
     }
@@ -279,12 +351,17 @@ class checker {
   int nodes_ = 0;
   std::size_t optional_squares_ = 0;
   std::size_t pattern_parts_ = 0;
+  std::size_t alternatives_ = 0;
+  std::size_t repetitions_ = 0;
+  std::size_t names_bytes_ = 0;
+  std::size_t same_squares_ = 0;
+  std::unordered_map<std::string, std::size_t> same_names_;  ///< how many, by rule
 };
 
 }  // namespace
 
 expected<void> check_schema(common_json& schema, unheld_keywords unheld) {
-  return checker(schema, unheld).check(schema, "#", 0);
+  return checker(schema, unheld).check(schema, {});
 }
 
 }  // namespace troupe::gguf

@@ -11,6 +11,22 @@ inline constexpr int schema_depth_max = 64;
 inline constexpr int schema_nodes_max = 20'000;
 /// Of `maxLength`, `maxItems` and the like: llama.cpp unrolls repetitions.
 inline constexpr int schema_repetitions_max = 2'000;
+/// Of all of them in a schema.
+inline constexpr std::size_t schema_repetitions_sum_max = 500'000;
+/// Of its JSON text: reading an object takes time with the square of its names' number.
+inline constexpr std::size_t schema_bytes_max = 256U << 10U;
+/// Of a property's or definition's name, and of a reference: llama.cpp matches them by recursion,
+/// character by character.
+inline constexpr std::size_t schema_name_bytes_max = 256;
+inline constexpr std::size_t schema_reference_bytes_max = 1'024;
+/// Rules are named by the way to them: of all these names.
+inline constexpr std::size_t schema_rule_names_bytes_max = 4U << 20U;
+/// Names whose letters and digits are the same get numbers, one after the other: the sum of squares
+/// of how many there are of each.
+inline constexpr std::size_t schema_same_names_squares_max = 1'000'000;
+/// Values of enumerations and branches of `anyOf` and `oneOf`, in all: each may be a way of its own
+/// on which every token is tried.
+inline constexpr std::size_t schema_alternatives_max = 1'000;
 
 /// Optional properties may be there in any combination: a grammar of n of them grows with n², and
 /// llama.cpp takes n³ to make it. Of one object, and the sum of squares over all.

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace troupe::gguf {
@@ -29,6 +32,18 @@ std::optional<std::vector<special_tokens::special>> specials_of(const llama_voca
       out.push_back({llama_vocab_get_text(vocab, t), (attributes & LLAMA_TOKEN_ATTR_LSTRIP) != 0});
   }
   return out;
+}
+
+/// Of UTF-8; 0 where the text begins with no whole character.
+std::size_t first_character_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = static_cast<unsigned char>(text[0]);
+  const std::size_t length = byte < 0x80   ? 1
+                             : byte < 0xC0 ? 0
+                             : byte < 0xE0 ? 2
+                             : byte < 0xF0 ? 3
+                                           : 4;
+  return byte == 0 || length > text.size() ? 0 : length;
 }
 
 /// 0 where a token may take whitespace of any length along.
@@ -58,6 +73,26 @@ vocabulary::vocabulary(std::shared_ptr<const llama_model> model)
     else if (const auto text = piece(t); text.size() == 1 && text[0] > 0)
       character_tokens_.push_back(t);
   }
+  find_leads();
+}
+
+/// Not of control tokens and the like, which a grammar may tell apart by what they are.
+void vocabulary::find_leads() {
+  leads_.resize(size_);
+  std::iota(leads_.begin(), leads_.end(), 0);
+  std::vector<std::string> firsts(size_);  // characters; empty: has none of its own
+  std::unordered_map<std::string_view, token_id> alone;
+  for (token_id t = 0; contains(t); ++t) {
+    if (llama_vocab_get_attr(vocab_, t) != LLAMA_TOKEN_ATTR_NORMAL) continue;
+    const auto text = piece(t);
+    auto& first = firsts[static_cast<std::size_t>(t)];
+    first = text.substr(0, first_character_bytes(text));
+    if (!first.empty() && first.size() == text.size()) alone.emplace(first, t);
+  }
+  for (token_id t = 0; contains(t); ++t)
+    if (const auto i = alone.find(firsts[static_cast<std::size_t>(t)]); i != alone.end())
+      leads_[static_cast<std::size_t>(t)] = i->second;
+  for (const auto& [text, t] : alone) leaders_.push_back(t);
 }
 
 expected<std::vector<token_id>> vocabulary::tokenize(std::string_view text, bool add_special,

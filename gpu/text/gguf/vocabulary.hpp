@@ -50,6 +50,12 @@ class vocabulary {
   /// Tokens of a single ASCII character: what a grammar can be tried with cheaply.
   const std::vector<token_id>& character_tokens() const { return character_tokens_; }
 
+  /// The token of this token's first character alone, where there is one; else itself. A grammar
+  /// that refuses the first refuses the second.
+  token_id lead(token_id token) const { return leads_[static_cast<std::size_t>(token)]; }
+  /// All tokens that lead others, each once.
+  const std::vector<token_id>& leaders() const { return leaders_; }
+
   const llama_vocab* raw() const { return vocab_; }
 
  private:
@@ -59,10 +65,13 @@ class vocabulary {
   std::optional<token_id> bos_;
   std::vector<token_id> end_tokens_;
   std::vector<token_id> character_tokens_;
+  std::vector<token_id> leads_;  ///< by token
+  std::vector<token_id> leaders_;
   std::string bos_text_;
   std::size_t longest_bytes_ = 0;           ///< of a token; 0: tokens may stand for more
   std::optional<special_tokens> specials_;  ///< where a text can be tokenised in parts
 
+  void find_leads();
   expected<std::vector<token_id>> tokenize_at_once(std::string_view text, bool add_special,
                                                    bool parse_special) const;
   expected<std::vector<token_id>> tokenize_in_parts(std::string_view text, bool add_special,

@@ -1,6 +1,7 @@
 // What a body may say, and what each mistake is called.
 
 #include "actors/gateway/openai/request.hpp"
+#include "actors/gateway/openai/schema_check.hpp"
 
 #include <capnp/serialize.h>
 #include <catch2/catch.hpp>
@@ -319,6 +320,38 @@ TEST_CASE("bad chats are refused by name", "[gateway]") {
     CHECK(e.type == "invalid_request_error");
     CHECK_FALSE(e.message.empty());
     CHECK(e.message.size() < 400);
+  }
+}
+
+TEST_CASE("an object of a schema has a bounded number of members, wherever it stands",
+          "[gateway]") {
+  const auto wide = [](std::size_t members) {
+    std::string out = "{";
+    for (std::size_t i = 0; i < members; ++i)
+      out += (i > 0 ? ",\"k" : "\"k") + std::to_string(i) + "\":1";
+    return out + "}";
+  };
+  const auto format = [](const std::string& inner) {
+    return chat_with(
+        R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"default":[)" +
+        inner + "]}}}");
+  };
+  const auto called = [](const std::string& inner) {
+    return chat_with(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"x":)" +
+                     inner + "}}}]");
+  };
+  auto roomy = options();
+  roomy.prompt_bytes_max = 1U << 20U;
+  good(parse_chat(format(wide(schema_members_max)), roomy));
+  good(parse_chat(called(wide(schema_members_max)), roomy));
+  for (const auto& [body, where] :
+       {std::pair{format(wide(schema_members_max + 1)),
+                  "response_format.json_schema.schema.default[0]"},
+        std::pair{called(wide(schema_members_max + 1)), "tools[0].function.parameters.x"}}) {
+    const auto refused = parse_chat(body, roomy);
+    REQUIRE(std::holds_alternative<api_error>(refused));
+    CHECK(std::get<api_error>(refused).code == "invalid_json_schema");
+    CHECK(std::get<api_error>(refused).param == where);
   }
 }
 

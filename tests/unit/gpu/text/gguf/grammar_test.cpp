@@ -114,13 +114,41 @@ TEST_CASE("schemas that llama.cpp would loop on, or ignore in part, are refused 
   deep += "{}";
   for (int i = 0; i < 3000; ++i) deep += "}}";
   refused(deep, "nested");
-  std::string wide = R"({"anyOf":[)";
-  for (int i = 0; i < 30000; ++i) wide += R"({"type":"null"},)";
-  refused(wide + R"({"type":"null"}]})", "parts");
+  const auto list = [](const char* key, int count, const std::string& one) {
+    std::string out = std::string(R"({")") + key + R"(":[)";
+    for (int i = 1; i < count; ++i) out += one + ",";
+    return out + one + "]}";
+  };
+  refused(list("allOf", 30'000, "{}"), "parts");
+  refused(list("allOf", 30'000, R"({"type":"null"})"), "bytes");
+  refused(list("anyOf", 1'001, "{}"), "alternatives");
+  refused(list("enum", 1'001, "1"), "alternatives");
+  refused(list("allOf", 300, R"({"type":"string","maxLength":2000})"), "repetitions");
+  // Names that would be matched by recursion, character by character, or numbered one by one.
+  const auto object = [](const std::string& names) {
+    return R"({"type":"object","properties":{)" + names + "}}";
+  };
+  refused(object("\"" + std::string(257, '_') + R"(":{})"), "257 bytes");
+  refused(R"({"$ref":"#/)" + std::string(2'000, '_') + "\"}", "reference");
+  const auto definitions = [](int count, const auto& name) {
+    std::string out = R"({"$defs":{)";
+    for (int i = 0; i < count; ++i) out += (i > 0 ? ",\"" : "\"") + name(i) + R"(":{})";
+    return out + "}}";
+  };
+  refused(definitions(1'001,
+                      [](int i) {
+                        return std::string(static_cast<std::size_t>(i % 200 + 1), '_') + "a" +
+                               std::string(static_cast<std::size_t>(i / 200 + 1), '.');
+                      }),
+          "names that differ only");
+  auto far = definitions(700, [](int i) { return "n" + std::to_string(i); });
+  for (int i = 0; i < 30; ++i) far = R"({"$defs":{")" + std::string(250, 'n') + "\":" + far + "}}";
+  refused(far, "long names");
   refused(R"({"type": "string", "pattern": "^(a?){2000}b$"})", "pattern");
   refused(R"({"type": "string", "pattern": "^((a?){50}){50}b$"})", "pattern");
   refused(R"({"type": "string", "pattern": "^((.?.?){1000})*$"})", "pattern");
   refused(R"({"type": "string", "pattern": "^[a-z]{3000}$"})", "pattern");
+  refused(R"({"type": "string", "pattern": "^(.{0,50}a){0,20}$"})", "pattern");
   refused(object_of(101, false), "optional");
   std::string many = R"({"type": "object", "required": ["a", "b", "c", "d", "e"], "properties": {)";
   for (char name = 'a'; name <= 'e'; ++name)
@@ -242,6 +270,7 @@ TEST_CASE("what schemas may have at the most, they have soon") {
        {object_of(100, false), object_of(1'000, true),
         std::string(R"({"type": "string", "pattern": "^[a-z]{1,255}(-[0-9]{4}){1,8}$"})"),
         std::string(R"({"type": "string", "pattern": "^(a?){64}b$"})"),
+        std::string(R"({"type": "string", "pattern": "^([0-9a-f]{4}-){20}$"})"),
         std::string(R"({"type": "string", "pattern": "^[0-9]{1,255}[^)({}\\]]{2}\\(x$"})")}) {
     INFO(schema.substr(0, 100));
     request r{{"user", "go"}};
@@ -289,6 +318,35 @@ TEST_CASE("replaying tokens brings a constraint to where it was") {
   }
   CHECK((*limits)->allows(tokens_of(*model, "xe").back()));
   CHECK_FALSE((*limits)->allows(tokens_of(*model, "xd").back()));
+}
+
+TEST_CASE("what is masked together is what is forbidden one by one") {
+  auto model = load();
+  for (const auto* schema : {R"({"enum": ["red", "green", "\u00e9\u4f60", " the"]})",
+                             R"({"type": "string", "pattern": "^[^a-y]+\\s.*$"})",
+                             R"({"type": "object", "properties": {"a": {"type": "number"}}})"}) {
+    INFO(schema);
+    request r{{"user", "go"}};
+    set_schema(r, schema);
+    auto limits = model->make_constraint(rendered(*model, r).plan);
+    REQUIRE(limits);
+    std::uint64_t x = 7;
+    for (int step = 0; step < 12; ++step) {
+      std::vector<std::pair<token_id, float>> all;
+      for (token_id t = 0; t < static_cast<token_id>(model->vocabulary()); ++t)
+        all.emplace_back(t, 1.0F);
+      (*limits)->mask(all);
+      std::vector<token_id> open;
+      for (const auto& [t, logit] : all) {
+        if (std::isfinite(logit) != (*limits)->allows(t))
+          FAIL_CHECK(step << ": " << model->piece(t));
+        if (std::isfinite(logit) && !model->is_end(t)) open.push_back(t);
+      }
+      if (open.empty()) break;
+      x = x * 6364136223846793005ULL + 1442695040888963407ULL;
+      (*limits)->accept(open[(x >> 33U) % open.size()]);
+    }
+  }
 }
 
 TEST_CASE("a token that a grammar forbids ends the answer instead of the process") {
