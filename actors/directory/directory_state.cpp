@@ -21,6 +21,7 @@ entry read(msg::Entry::Reader in) {
   e.kv_bytes_per_token = in.getKvBytesPerToken();
   e.context_tokens = in.getContextTokens();
   e.detail = in.getDetail().cStr();
+  e.slow = in.getSlow().cStr();
   return e;
 }
 
@@ -39,6 +40,7 @@ void write(msg::Entry::Builder out, const entry& in) {
   out.setKvBytesPerToken(in.kv_bytes_per_token);
   out.setContextTokens(in.context_tokens);
   out.setDetail(in.detail);
+  out.setSlow(in.slow);
 }
 
 directory_state::directory_state(std::string own_host, process_id own_process)

@@ -28,6 +28,7 @@ struct entry {
   std::uint32_t kv_bytes_per_token = 0;
   std::uint32_t context_tokens = 0;
   std::string detail;
+  std::string slow;  ///< evidence that it is far slower than usual; empty: it is not
 
   friend bool operator==(const entry&, const entry&) = default;
 };

@@ -12,9 +12,12 @@ void readiness::add(const entry& engine) {
     prefill_ = prefill_ || engine.role == msg::Role::PREFILL;
     decode_ = decode_ || engine.role == msg::Role::DECODE;
   }
-  states_ += fmt::format("{}{} is {}{}", states_.empty() ? "" : "; ", engine.name,
+  states_ += fmt::format("{}{} is {}{}{}", states_.empty() ? "" : "; ", engine.name,
                          msg::state_name(engine.state),
-                         engine.detail.empty() ? "" : " (" + engine.detail + ")");
+                         engine.detail.empty() ? "" : " (" + engine.detail + ")",
+                         engine.slow.empty() ? "" : ", but slow (" + engine.slow + ")");
+  if (engine.state == msg::EntryState::READY && !engine.slow.empty())
+    slow_ += fmt::format("{}{} is slow: {}", slow_.empty() ? "" : "; ", engine.name, engine.slow);
 }
 
 std::string readiness::reasons() const {

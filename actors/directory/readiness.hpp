@@ -15,12 +15,15 @@ class readiness {
   bool ready() const { return both_ || (prefill_ && decode_); }
   /// For clients: what each engine does, and which half is missing.
   std::string reasons() const;
+  /// Which of them are slow, and by what evidence; empty: none.
+  const std::string& slow() const { return slow_; }
 
  private:
   bool both_ = false;
   bool prefill_ = false;
   bool decode_ = false;
   std::string states_;
+  std::string slow_;
 };
 
 }  // namespace troupe::directory

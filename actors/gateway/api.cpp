@@ -329,7 +329,7 @@ void api::ready(call& c) {
     openai::write(w, s.name);
     w.Key("ready");
     w.Bool(s.ready);
-    if (!s.ready) {
+    if (!s.reason.empty()) {
       w.Key("reason");
       openai::write(w, s.reason);
     }

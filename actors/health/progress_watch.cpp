@@ -8,25 +8,43 @@ namespace troupe::health {
 
 using namespace std::chrono_literals;
 
-void progress_watch::measure(const engine_account& is) {
+void progress_watch::measure(const engine_account& is, time_point now) {
   busy_ += is.busy - last_.busy;
   steps_ += is.steps - last_.steps;
   tokens_ += is.tokens - last_.tokens;
+  if (slow_ && is.jobs == 0 && now - measured_at_ >= limits_.slow_memory) {
+    slow_ = false;
+    slow_in_row_ = limits_.slow_in_row - 1;
+  }
   if (busy_ < limits_.measurement || steps_ == 0) return;
   const auto expected = usual_.predict(steps_, tokens_);
   const bool known = usual_.lessons() >= limits_.usual_after && expected.count() > 0;
-  last_ratio_ = known
-                    ? std::chrono::duration<double>(busy_) / std::chrono::duration<double>(expected)
-                    : 1;
-  slowest_ = std::max(slowest_, last_ratio_);
-  if (last_ratio_ > limits_.slow_ratio) {
+  const auto ratio = known ? std::chrono::duration<double>(busy_) /
+                                 std::chrono::duration<double>(expected)
+                           : 1;
+  slowest_ = std::max(slowest_, ratio);
+  if (ratio > limits_.slow_ratio) {
     ++slow_in_row_;
   } else {
     slow_in_row_ = 0;
-    usual_.learn(steps_, tokens_, busy_);
+    // What a slow engine takes meanwhile is not to become usual.
+    if (!slow_ || ratio <= limits_.recovered_ratio) usual_.learn(steps_, tokens_, busy_);
   }
+  recovered_in_row_ = ratio <= limits_.recovered_ratio ? recovered_in_row_ + 1 : 0;
+  if (slow_in_row_ >= limits_.slow_in_row) slow_ = true;
+  if (recovered_in_row_ >= limits_.slow_in_row) slow_ = false;
+  last_measured_ = {busy_, expected, steps_, tokens_, ratio};
+  measured_at_ = now;
   busy_ = {};
   steps_ = tokens_ = 0;
+}
+
+std::string progress_watch::slowness() const {
+  const auto& m = last_measured_;
+  return fmt::format("{} steps with {} tokens took {} ms, {:.1f} times the {} ms that are usual",
+                     m.steps, m.tokens,
+                     std::chrono::duration_cast<std::chrono::milliseconds>(m.busy).count(), m.ratio,
+                     std::chrono::duration_cast<std::chrono::milliseconds>(m.usual).count());
 }
 
 /// A step ended after so long without a sign: what it took is credible from now on.
@@ -52,7 +70,7 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
   if (known_) {
     // At the most one per pass from an engine that doesn't, and one may be of a step under way.
     if (is.ticks - last_.ticks > is.steps - last_.steps + 1) ticks_inside_ = true;
-    measure(is);
+    measure(is, now);
     if (is.steps == last_.steps + 1 && last_.stepping) survived(still_ + since);
   }
   // A step that began since then has had no time to show anything.
@@ -79,8 +97,7 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
             fmt::format("with {} jobs and no step for {} ms; {} ms were allowed", is.jobs,
                         std::chrono::duration_cast<std::chrono::milliseconds>(pausing_).count(),
                         limits_.pause_max.count())};
-  if (slow_in_row_ >= limits_.slow_in_row)
-    return {verdict::slow, fmt::format("its steps take {:.1f} times what is usual", last_ratio_)};
+  if (slow_) return {verdict::slow, slowness()};
   return {};
 }
 

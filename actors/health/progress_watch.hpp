@@ -41,6 +41,11 @@ struct watch_limits {
   /// Slow is an engine whose steps take so many times what is usual, so often in a row.
   double slow_ratio = 5;
   std::uint32_t slow_in_row = 4;
+  /// And it is slow until they take at most so many times that, as often in a row,
+  double recovered_ratio = 2.5;
+  /// or until it has had nothing to compute for so long, since others get the work: then it is
+  /// tried again, and one slow measurement is enough.
+  std::chrono::milliseconds slow_memory{60'000};
 };
 
 enum class verdict : std::uint8_t {
@@ -71,7 +76,8 @@ class progress_watch {
   judgement judge(const engine_account& now_is, time_point now);
 
  private:
-  void measure(const engine_account& is);
+  void measure(const engine_account& is, time_point now);
+  std::string slowness() const;
   void survived(std::chrono::nanoseconds still);
   std::chrono::milliseconds allowance(const engine_account& is) const;
 
@@ -90,8 +96,17 @@ class progress_watch {
 
   step_model usual_;    ///< what is slow is not learnt
   double slowest_ = 1;  ///< the largest ratio of a measurement to what was usual
-  double last_ratio_ = 1;
+  struct {
+    std::chrono::microseconds busy{0};
+    std::chrono::nanoseconds usual{0};
+    std::uint64_t steps = 0;
+    std::uint64_t tokens = 0;
+    double ratio = 1;
+  } last_measured_;
+  time_point measured_at_{};
+  bool slow_ = false;
   std::uint32_t slow_in_row_ = 0;
+  std::uint32_t recovered_in_row_ = 0;
 };
 
 }  // namespace troupe::health

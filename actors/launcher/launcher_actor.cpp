@@ -50,6 +50,7 @@ struct launcher_state {
   loading_progress loading;                    ///< of the running child
   msg::EntryState state = msg::EntryState::STARTING;
   std::string last_failure;  ///< as the engine itself told it
+  std::string slow;          ///< evidence that the running child is; empty: it is not
   caf::actor stopper;        ///< who asked for the stop
   std::chrono::milliseconds stop_within{5'000};
   bool stopping = false;
@@ -76,6 +77,7 @@ struct launcher_state {
     e.pool = options.engine.pool;
     e.model = options.model;
     e.state = state;
+    e.slow = slow;
     last = e;
     self->send(options.directory, directory::set_entry{std::move(e)});
   }
@@ -96,6 +98,7 @@ struct launcher_state {
     if (stopping) return;
     generation = options.next_generation();
     last_failure.clear();
+    slow.clear();
     loading = {};
     linked = true;
     told_to_end = false;
@@ -285,12 +288,27 @@ struct launcher_state {
 
   /// The generation fences: whatever the hung process still says belongs to nobody.
   void judged(const health::engine_judged& x) {
-    if (x.generation != generation || !child || x.is.what != health::verdict::hung) return;
+    if (x.generation != generation || !child) return;
+    if (x.is.what != health::verdict::hung) return judged_alive(x.is);
     last_failure = "it hung " + x.is.evidence;
     spdlog::error("event=engine_hung engine={} generation={} evidence=\"{}\"", options.engine.name,
                   generation, x.is.evidence);
     announce_last(msg::EntryState::UNKNOWN);
     end_child(SIGKILL);
+  }
+
+  /// A slow engine keeps what it has; routers prefer others for what is new.
+  void judged_alive(const health::judgement& is) {
+    auto evidence = is.what == health::verdict::slow ? is.evidence : std::string{};
+    if (evidence == slow) return;
+    slow = std::move(evidence);
+    if (slow.empty())
+      spdlog::info("event=engine_recovered engine={} generation={}", options.engine.name,
+                   generation);
+    else
+      spdlog::warn("event=engine_slow engine={} generation={} evidence=\"{}\"", options.engine.name,
+                   generation, slow);
+    announce_last(state);
   }
 
   void terminate() {

@@ -292,7 +292,7 @@ class hub_desk : public desk {
     directory::readiness engines;
     for (const auto& [name, e] : all)
       if (e.model == model) engines.add(e);
-    if (engines.ready()) return {model, true, ""};
+    if (engines.ready()) return {model, true, engines.slow()};
     return {model, false, engines.reasons()};
   }
 

@@ -90,7 +90,7 @@ class desk {
   struct model_state {
     std::string name;
     bool ready = false;
-    std::string reason;
+    std::string reason;  ///< of a ready one: which engines are slow, if any
   };
   virtual std::vector<model_state> models() = 0;
 };

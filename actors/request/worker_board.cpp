@@ -62,6 +62,7 @@ std::string worker_board::to_json(const directory::snapshot& all) const {
     w.Key("ready");
     w.Bool(e.state == msg::EntryState::READY);
     if (!e.detail.empty()) text(w, "detail", e.detail);
+    if (!e.slow.empty()) text(w, "slow", e.slow);
     count(w, "kv_bytes_per_token", e.kv_bytes_per_token);
     bool idle = false;
     if (auto i = reports_.find(name); i != reports_.end()) {

@@ -116,7 +116,7 @@ std::vector<router_policy::candidate> router_policy::ready(const route_query& q,
     const auto outstanding = std::max<std::uint64_t>(w.leased_tokens,
                                                      w.reported ? w.last.queued_tokens : 0);
     found.push_back({&w, cached_tokens(w, q, per_token), static_cast<double>(outstanding),
-                     contains(q.exclude, name) ? 1U : 0U});
+                     contains(q.exclude, name) ? 1U : 0U, w.entry.slow.empty() ? 0U : 1U});
   }
   return found;
 }
@@ -169,16 +169,16 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   const auto decodes = ready(q, msg::Role::DECODE);
   std::vector<option> options;
   for (const auto& c : both)
-    options.push_back({plan::local, nullptr, &c, c.excluded,
+    options.push_back({plan::local, nullptr, &c, c.excluded, c.slow,
                        c.work + static_cast<double>(uncached(c)), apart(q.host, c.w->entry.host)});
   for (const auto& d : decodes) {
     const auto suffix = uncached(d);
     if (suffix <= limits_.decode_prefills_tokens_max && d.cached > 0)
-      options.push_back({plan::decode_prefills, nullptr, &d, d.excluded,
+      options.push_back({plan::decode_prefills, nullptr, &d, d.excluded, d.slow,
                          d.work + static_cast<double>(suffix), topology::distance::same_host});
     for (const auto& p : prefills)
       options.push_back({d.cached > 0 ? plan::from_position : plan::full, &p, &d,
-                         p.excluded + d.excluded,
+                         p.excluded + d.excluded, p.slow + d.slow,
                          p.work + static_cast<double>(uncached(p)) + d.work +
                              static_cast<double>(suffix) / transfer_tokens_per_compute_token,
                          apart(p.w->entry.host, d.w->entry.host)});
@@ -186,7 +186,8 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   if (options.empty()) return refusal(q);
   prefer_last_pair(q, options);
   auto better = [](const option& a, const option& b) {
-    return std::tuple{a.excluded, a.score, a.far} < std::tuple{b.excluded, b.score, b.far};
+    return std::tuple{a.excluded, a.slow, a.score, a.far} <
+           std::tuple{b.excluded, b.slow, b.score, b.far};
   };
   std::partial_sort(options.begin(),
                     options.begin() + std::min<std::ptrdiff_t>(2, std::ssize(options)),
@@ -197,6 +198,7 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   if (best.prefill) c.prefill = best.prefill->w->entry;
   c.decode = best.decode->w->entry;
   c.reason = fmt::format("score {:.0f} ({})", best.score, topology::to_string(best.far));
+  if (best.slow > 0) c.reason += ", slow, but nobody else can";
   if (best.last_pair) c.reason += ", the session's last pair";
   if (options.size() > 1)
     c.reason += fmt::format(", next {} {:.0f}", options[1].decode->w->entry.name, options[1].score);

@@ -178,12 +178,14 @@ class router_policy {
     std::uint32_t cached = 0;  ///< tokens
     double work = 0;           ///< tokens ahead of ours
     unsigned excluded = 0;     ///< 1: it failed this request before
+    unsigned slow = 0;         ///< 1: it is far slower than usual
   };
   struct option {
     plan how;
     const candidate* prefill;
     const candidate* decode;
     unsigned excluded;  ///< workers of it that failed this request before
+    unsigned slow;      ///< workers of it that are far slower than usual
     double score;       ///< work in tokens, less the session's bonus
     topology::distance far;
     bool last_pair = false;  ///< of the session

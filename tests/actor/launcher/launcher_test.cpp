@@ -221,13 +221,23 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   CHECK(told[0].account.stepping);
   CHECK(told[0].account.at_hand == 12);
   auto judge = [&](std::uint64_t generation, health::verdict what) {
-    caf::anon_send(s.launcher,
-                   health::engine_judged{"decode/p/h0.0", generation, {what, "for 6000 ms"}});
+    caf::anon_send(s.launcher, health::engine_judged{
+                                   "decode/p/h0.0",
+                                   generation,
+                                   {what, what == health::verdict::healthy ? "" : "for 6000 ms"}});
     s.run();
   };
   judge(100, health::verdict::hung);  // of an earlier life
+  s.announced();
   judge(101, health::verdict::slow);
+  auto e = s.last_announced();
+  CHECK(e.state == state::READY);
+  CHECK(e.slow == "for 6000 ms");
+  s.tell_status(state::READY, 101);  // its own word changes nothing of that
+  CHECK(s.last_announced().slow == "for 6000 ms");
   judge(101, health::verdict::healthy);
+  CHECK(s.last_announced().slow.empty());
+  judge(101, health::verdict::slow);
   CHECK(s.signals.empty());
   s.announced();
   judge(101, health::verdict::hung);
@@ -237,6 +247,7 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   CHECK_THAT(s.last_announced().detail, Catch::Contains("hung for 6000 ms"));
   s.advance(1s);
   CHECK(s.starts.size() == 2);
+  CHECK(s.last_announced().slow.empty());  // a new life
 }
 
 TEST_CASE("the engine's own word becomes its entry") {

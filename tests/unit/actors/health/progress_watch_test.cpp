@@ -185,6 +185,49 @@ TEST_CASE("slow is judged against what is usual for the same kind of work") {
   }
 }
 
+TEST_CASE("a slow engine recovers only when its steps are near the usual again, and says so with "
+          "figures") {
+  patient p;
+  for (int i = 0; i < 80; ++i) p.work(8);
+  const auto step = p.per_step, token = p.per_token;
+  auto at_speed = [&](double slowness, int seconds) {
+    p.per_step = std::chrono::duration_cast<std::chrono::microseconds>(step * slowness);
+    p.per_token = std::chrono::duration_cast<std::chrono::microseconds>(token * slowness);
+    judgement last;
+    for (int i = 0; i < seconds; ++i) last = p.work(8);
+    return last;
+  };
+  const auto slow = at_speed(8, 30);
+  CHECK(slow.what == verdict::slow);
+  CHECK_THAT(slow.evidence, Catch::Contains("steps with") && Catch::Contains("tokens took") &&
+                                Catch::Contains("times the"));
+  CHECK(at_speed(3.5, 60).what == verdict::slow);  // better, but it would go to and fro
+  CHECK(at_speed(1.5, 30).what == verdict::healthy);
+}
+
+TEST_CASE("an engine that was slow and has had nothing to do is tried again, with less patience") {
+  patient p;
+  p.learn();
+  p.per_step *= 10;
+  p.per_token *= 10;
+  for (int i = 0; i < 30; ++i) p.work(8);
+  CHECK(p.wait().what == verdict::slow);
+  auto waited = 0s;
+  while (p.wait().what == verdict::slow && waited < 10min) ++waited;
+  CHECK(waited >= p.limits.slow_memory - 3s);
+  CHECK(waited <= p.limits.slow_memory + 3s);
+  SECTION("still slow: one measurement is enough") {
+    int healthy = 0;
+    while (p.work(8).what == verdict::healthy && healthy < 100) ++healthy;
+    CHECK(healthy <= p.limits.measurement / report + 1);
+  }
+  SECTION("quick again") {
+    p.per_step /= 10;
+    p.per_token /= 10;
+    for (int i = 0; i < 100; ++i) REQUIRE(p.work(8).what == verdict::healthy);
+  }
+}
+
 TEST_CASE("whoever makes progress is never hung, however slow and however loaded", "[random]") {
   const auto seed = std::random_device{}();
   INFO("seed " << seed);

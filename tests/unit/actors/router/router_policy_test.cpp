@@ -586,3 +586,47 @@ TEST_CASE("a worker's new life begins without quarantine, and nobody to serve is
       {{worker("both/p/a1.0", msg::Role::BOTH, "a1", 8, msg::EntryState::UNKNOWN)}, {}});
   CHECK(s.refuse(q).code == "no_ready_worker");
 }
+
+TEST_CASE("a slow worker gets nothing new while another can serve, and serves when nobody else "
+          "can") {
+  auto slow = worker("both/p/a1.0", both, "a1");
+  slow.slow = "ten times slower";
+  shard s{{slow, worker("both/p/b1.0", both, "b1")}};
+  for (int i = 0; i < 20; ++i) CHECK(s.choose().decode.name == "both/p/b1.0");
+  SECTION("it recovers") {
+    slow.slow.clear();
+    s.policy.update({{slow}, {}});
+    CHECK(s.choose().decode.name == "both/p/a1.0");
+  }
+  SECTION("all are slow") {
+    auto other = worker("both/p/b1.0", both, "b1");
+    other.slow = "slow, too";
+    s.policy.update({{other}, {}});
+    const auto c = s.choose();
+    CHECK(c.decode.name == "both/p/a1.0");
+    CHECK(c.reason.find("slow") != std::string::npos);
+  }
+  SECTION("the other has failed this request") {
+    auto q = s.query();
+    q.exclude = {"both/p/b1.0"};
+    CHECK(s.choose(q).decode.name == "both/p/a1.0");
+  }
+  SECTION("the other is gone") {
+    s.policy.update({{}, {worker("both/p/b1.0", both, "b1")}});
+    CHECK(s.choose().decode.name == "both/p/a1.0");
+  }
+}
+
+TEST_CASE("of pairs the one with fewer slow workers is taken") {
+  auto slow_prefill = worker("prefill/p/a1.0", prefill, "a1");
+  slow_prefill.slow = "slow";
+  auto slow_decode = worker("decode/p/a1.0", decode, "a1");
+  slow_decode.slow = "slow";
+  shard s{{slow_prefill, worker("prefill/p/b1.0", prefill, "b1"), slow_decode,
+           worker("decode/p/b1.0", decode, "b1")}};
+  for (int i = 0; i < 5; ++i) {
+    const auto c = s.choose();
+    CHECK(c.prefill.name == "prefill/p/b1.0");
+    CHECK(c.decode.name == "decode/p/b1.0");
+  }
+}
