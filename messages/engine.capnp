@@ -16,11 +16,19 @@ struct EngineStatus {
 
 struct EngineCommand {
   union {
-    drain @0 :UInt32;          # take no new jobs; end within so many ms
+    unused0 @0 :UInt32;
     stop @1 :UInt32;           # cancel all and end within so many ms
     audit @2 :Void;            # answer with Audit
     peerEnded @3 :PeerEnded;
+    hold @4 :Hold;             # take no new jobs until `release`
+    release @5 :Void;
   }
+}
+
+struct Hold {
+  # A second one replaces the first.
+  withinMs @0 :UInt32;         # what runs may end by itself so long; the rest then ends as retryable
+  moveAfterMs @1 :UInt32;      # from then on whatever runs is to be moved; before, only what would not end in time
 }
 
 struct PeerEnded {

@@ -132,6 +132,25 @@ struct TokenLogprob {
   struct Candidate { id @0 :Int32; bytes @1 :Data; logprob @2 :Float32; }
 }
 
+struct MoveJob {
+  # To the decode worker of a stream that goes on elsewhere: stop at a token boundary, say so by `MoveNotice.moving`, and hand the KV of prompt and answer over, as the prefill leg of the next attempt.
+  key @0 :JobKey;              # of the running attempt
+  nextAttempt @1 :UInt32;      # the job's attempt from the notice on
+  decode @2 :WorkerRef;        # where the KV goes
+  transferToken @3 :Data;
+}
+
+struct MoveNotice {
+  # From a decode worker to the request hub. Also the answer to `MoveJob`.
+  key @0 :JobKey;              # of the attempt that samples, or did until now
+  worker @1 :Text;
+  union {
+    wanted @2 :Void;           # this worker drains: move the stream if there is a place for it; it goes on meanwhile
+    moving @3 :UInt32;         # it has stopped, all its tokens were sent before this; the job now has this attempt
+    refused @4 :Failure;       # it goes on here, or is over
+  }
+}
+
 struct JobDone {
   # Every choice has finished and the worker holds nothing more for this job.
   key @0 :JobKey;

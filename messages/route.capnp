@@ -20,6 +20,7 @@ struct RouteRequest {
   session @8 :Text;            # sticky key, or empty
   resumedTokens @9 :UInt32;
   quarantine @10 :Bool;        # under suspicion: to workers that have no other such request
+  moveFrom @11 :Text;          # a running stream leaves this worker: a place for it that can take its KV
 }
 
 enum TransferPlan {
@@ -27,6 +28,7 @@ enum TransferPlan {
   full @1;                     # prefill sends all of the KV
   fromPosition @2;             # decode keeps what it has, prefill sends the rest
   decodePrefills @3;           # decode computes the suffix itself
+  move @4;                     # the worker that the stream leaves sends all of its KV, as if it had prefilled
 }
 
 struct Route {
@@ -71,6 +73,7 @@ struct WorkerReport {
   atHand @18 :UInt32;          # tokens in that step's forward pass
   busyUs @19 :UInt64;          # spent in forward passes that ended
   probes @20 :UInt64;          # that were answered; in none of the other counters
+  jobs @21 :UInt32;            # whatever their phase
 }
 
 struct PrefixEvents {

@@ -4,6 +4,7 @@
 #include "messages/common.capnp.h"
 #include "messages/completion.capnp.h"
 #include "messages/directory.capnp.h"
+#include "messages/drain.capnp.h"
 #include "messages/engine.capnp.h"
 #include "messages/job.capnp.h"
 #include "messages/link.capnp.h"
@@ -43,4 +44,8 @@
   X(EngineCommand)                                                                                 \
   X(Audit)                                                                                         \
   X(CrashSuspects)                                                                                 \
-  X(PoisonNotice)
+  X(PoisonNotice)                                                                                  \
+  X(DrainOrder)                                                                                    \
+  X(DrainStatus)                                                                                   \
+  X(MoveJob)                                                                                       \
+  X(MoveNotice)

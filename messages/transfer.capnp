@@ -32,6 +32,7 @@ struct Open {
   outputPlan @4 :OutputPlan;
   unused5 @5 :UInt32;
   unused6 @6 :UInt64;
+  answerTokens @7 :UInt32;     # so many of the last tokens are the answer so far: a running stream moves
 }
 
 struct Grant {

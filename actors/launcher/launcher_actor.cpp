@@ -1,7 +1,6 @@
 #include "actors/launcher/launcher_actor.hpp"
 
-#include "actors/health/watchdog_actor.hpp"
-#include "actors/launcher/loading_progress.hpp"
+#include "actors/launcher/launcher_state.hpp"
 #include "actors/link/guarded.hpp"
 #include "messages/base/exit_codes.hpp"
 #include "messages/job_key.hpp"
@@ -18,342 +17,291 @@
 
 namespace troupe::launcher {
 
-/// From the child's watcher thread.
-struct child_ended {
-  std::uint64_t generation = 0;
-  exit_status status;
-};
+launcher_state::~launcher_state() {
+  if (!options.office) return;
+  options.office->unbind(launcher_name(options.engine), 0);
+  if (!child) return;
+  // The next incarnation of this launcher knows nothing of the process that ends here.
+  child.reset();
+  tell_neighbours();
+}
 
-}  // namespace troupe::launcher
+void launcher_state::announce(directory::entry e) {
+  e.name = options.engine.name;
+  e.generation = generation;
+  e.role = role_of(options.role);
+  e.pool = options.engine.pool;
+  e.model = options.model;
+  e.state = state;
+  e.slow = slow;
+  last = e;
+  self->send(options.directory, directory::set_entry{std::move(e)});
+}
+void launcher_state::announce_state(msg::EntryState s, std::string detail) {
+  state = s;
+  directory::entry e;
+  e.detail = std::move(detail);
+  announce(std::move(e));
+}
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::launcher::child_ended)
+/// Another state of the same incarnation: what the engine told of itself stays.
+void launcher_state::announce_last(msg::EntryState s) {
+  state = s;
+  announce(last);
+}
 
-namespace troupe::launcher {
+void launcher_state::start() {
+  if (stopping) return;
+  ++starts;
+  generation = options.next_generation();
+  told_to_end = ordered_to_end = false;
+  last_failure.clear();
+  slow.clear();
+  loading = {};
+  linked = true;
+  child_process::options o;
+  o.program = options.program;
+  o.arguments = {"engine",
+                 "--config",
+                 options.config_file,
+                 "--name",
+                 options.engine.name,
+                 "--generation",
+                 std::to_string(generation),
+                 "--node-port",
+                 std::to_string(options.node_port),
+                 "--secret-fd",
+                 "{secret-fd}"};
+  o.secret = options.secret;
+  if (auto made = options.make_board()) {
+    board = *std::move(made);
+  } else {
+    board.reset();
+    spdlog::error("event=no_step_board engine={} reason=\"{}\"", options.engine.name,
+                  made.error().message);
+  }
+  if (board && board->descriptor() >= 0) {
+    o.inherited = board->descriptor();
+    o.arguments.insert(o.arguments.end(), {"--board-fd", std::to_string(o.inherited)});
+  }
+  o.on_line = [tag = options.engine.name](std::string line) {
+    spdlog::info("engine={} | {}", tag, line);
+  };
+  o.on_exit = [me = caf::actor_cast<caf::actor>(self), g = generation](exit_status s) {
+    caf::anon_send(me, child_ended{g, s});
+  };
+  auto started = options.start(std::move(o));
+  if (!started) {
+    spdlog::error("event=engine_start_failed engine={} reason=\"{}\"", options.engine.name,
+                  started.error().message);
+    last_failure = started.error().message;
+    return ended(supervision::ending::failed, started.error().message);
+  }
+  child = *std::move(started);
+  spdlog::info("event=engine_started engine={} generation={} pid={}", options.engine.name,
+               generation, child ? child->pid() : 0);
+  announce_state(msg::EntryState::STARTING, "");
+  watch_loading();
+}
+
+/// After a back-off, unless something else was arranged since.
+void launcher_state::start_at(std::uint64_t number) {
+  if (number == starts) start();
+}
+
+void launcher_state::end_child(int signal) {
+  told_to_end = true;
+  child->signal(signal);
+}
+
+/// Looks again after the timeout whether loading went on.
+void launcher_state::watch_loading() {
+  self->delayed_send(self, options.load_timeout, loading_atom::value, generation, loading.steps());
+}
+void launcher_state::check_loading(std::uint64_t g, std::uint64_t seen) {
+  if (g != generation || loading.over() || !child) return;
+  if (loading.steps() != seen) return watch_loading();
+  last_failure = "no progress of loading for " + std::to_string(options.load_timeout.count()) +
+                 " ms";
+  spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name,
+                last_failure);
+  end_child(SIGKILL);
+}
+
+void launcher_state::status(const link::origin& from, msg::EngineStatus::Reader in) {
+  if (from.from.generation != generation) return;
+  auto entry = directory::read(in.getEntry());
+  const std::string failure = in.getFailure().getMessage().cStr();
+  loading.told(entry.state, in.getProgress());
+  if (!failure.empty()) last_failure = failure;
+  const bool ready = entry.state == msg::EntryState::READY;
+  if (drain && ready) entry.state = msg::EntryState::DRAINING;
+  const bool news = state != entry.state;
+  state = entry.state;
+  linked = true;
+  if (news && state == msg::EntryState::READY)
+    spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}",
+                 options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
+  if (news && state == msg::EntryState::FAILED)
+    spdlog::error("event=engine_failed engine={} reason=\"{}\"", options.engine.name, last_failure);
+  if (state == msg::EntryState::FAILED) entry.detail = last_failure;
+  if (state == msg::EntryState::DRAINING && drain) entry.detail = drain_detail();
+  announce(std::move(entry));
+  // It may not have heard of an order, or of its end.
+  if (drain && ready) hold();
+  if (!drain && ready) serves();
+  if (!drain && state == msg::EntryState::DRAINING && !stopping) release();
+}
+
+void launcher_state::tell_neighbours() {
+  if (last.transfer_address.empty()) return;  // it never had KV to exchange
+  msg::draft<msg::EngineCommand> d;
+  auto peer = d->initPeerEnded();
+  peer.setEngine(options.engine.name);
+  peer.setGeneration(generation);
+  peer.setTransferAddress(kj::arrayPtr(last.transfer_address.data(), last.transfer_address.size()));
+  const auto told = std::move(d).freeze().value();
+  for (const auto& name : options.neighbours)
+    options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+}
+
+/// Who was at hand when the engine crashed. Before anybody hears of its end, and by the same
+/// links: whoever tries again knows then whether it is suspected.
+void launcher_state::name_suspects(const exit_status& status) {
+  const auto last_words = board ? board->read() : std::nullopt;
+  board.reset();
+  if (!last_words || !options.view || !is_crash(status, told_to_end || stopping)) return;
+  spdlog::error("event=engine_crashed engine={} generation={} reason=\"{}\" suspects={}",
+                options.engine.name, generation, to_string(status), last_words->total);
+  msg::draft<msg::CrashSuspects> d{512 + last_words->keys.size() * 40};
+  d->setEngine(options.engine.name);
+  d->setGeneration(generation);
+  d->setSuspects(last_words->total);
+  d->setReason(to_string(status));
+  auto keys = d->initKeys(static_cast<unsigned>(last_words->keys.size()));
+  for (unsigned i = 0; i < keys.size(); ++i) msg::write(keys[i], last_words->keys[i]);
+  const auto told = std::move(d).freeze().value();
+  for (const auto& [name, e] : *options.view->get())
+    if (e.role == msg::Role::REQUESTS)
+      options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+}
+
+void launcher_state::child_gone(const child_ended& x) {
+  if (x.generation != generation) return;
+  child.reset();
+  name_suspects(x.status);
+  tell_neighbours();
+  auto how = supervision::ending::failed;
+  if (!x.status.signalled && is_fatal_exit(x.status.code)) how = supervision::ending::fatal;
+  ended(how, last_failure.empty() ? to_string(x.status) : last_failure);
+}
+
+void launcher_state::ended(supervision::ending how, const std::string& reason) {
+  if (stopping) {
+    announce_state(msg::EntryState::STOPPED, "stopped");
+    return finish();
+  }
+  if (ended_by_order()) return;
+  spdlog::warn("event=engine_ended engine={} generation={} reason=\"{}\"", options.engine.name,
+               generation, reason);
+  const auto d = policy->decide(
+      0, how, std::chrono::steady_clock::time_point{self->clock().now().time_since_epoch()});
+  if (d.what == supervision::decision::kind::restart) {
+    announce_state(msg::EntryState::STARTING, "restarting: " + reason);
+    self->delayed_send(self, d.delay, start_atom::value, ++starts);
+    return;
+  }
+  announce_state(msg::EntryState::FAILED, reason);
+  if (awaited) {
+    const error why{"engine_failed", reason};
+    tell(*std::exchange(awaited, std::nullopt), msg::DrainPhase::REFUSED, true, &why);
+  }
+  spdlog::error("event=engine_given_up engine={} reason=\"{}\" hint=\"{}\"", options.engine.name,
+                reason,
+                how == supervision::ending::fatal
+                    ? "starting again cannot help; mend the cause and restart the node"
+                    : "it ended too often within health.restart_period");
+}
+
+void launcher_state::report(msg::WorkerReport::Reader r) {
+  if (r.getGeneration() == generation && options.watchdog)
+    if (auto watchdog = options.watchdog())
+      self->send(watchdog,
+                 health::engine_progress{options.engine.name,
+                                         generation,
+                                         {r.getSteps(), r.getTicks(),
+                                          r.getPrefilledTokens() + r.getSampledTokens(),
+                                          std::chrono::microseconds{r.getBusyUs()}, r.getStepping(),
+                                          r.getAtHand(), r.getRunning() + r.getQueued()}});
+  if (r.getGeneration() == generation) progress(r.getJobs(), r.getIdle());
+}
+
+/// The generation fences: whatever the hung process still says belongs to nobody.
+void launcher_state::judged(const health::engine_judged& x) {
+  if (x.generation != generation || !child) return;
+  if (x.is.what != health::verdict::hung) return judged_alive(x.is);
+  last_failure = "it hung " + x.is.evidence;
+  spdlog::error("event=engine_hung engine={} generation={} evidence=\"{}\"", options.engine.name,
+                generation, x.is.evidence);
+  announce_last(msg::EntryState::UNKNOWN);
+  end_child(SIGKILL);
+}
+
+/// A slow engine keeps what it has; routers prefer others for what is new.
+void launcher_state::judged_alive(const health::judgement& is) {
+  auto evidence = is.what == health::verdict::slow ? is.evidence : std::string{};
+  if (evidence == slow) return;
+  slow = std::move(evidence);
+  if (slow.empty())
+    spdlog::info("event=engine_recovered engine={} generation={}", options.engine.name, generation);
+  else
+    spdlog::warn("event=engine_slow engine={} generation={} evidence=\"{}\"", options.engine.name,
+                 generation, slow);
+  announce_last(state);
+}
+
+void launcher_state::terminate() {
+  if (!child || ordered_to_end) return;
+  ordered_to_end = true;
+  // SIGTERM also reaches an engine that has no link yet.
+  end_child(SIGTERM);
+  self->delayed_send(self, stop_within, kill_atom::value, generation);
+}
+
+void launcher_state::link_lost(const link::link_down& x) {
+  if (x.peer.generation != generation || !child || stopping) return;
+  spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
+  linked = false;
+  self->delayed_send(self, link_loss_grace, unknown_atom::value, generation, ++outages);
+  self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, outages);
+}
+void launcher_state::still_unlinked(std::uint64_t g, std::uint64_t outage) {
+  if (g == generation && outage == outages && !linked && child && !stopping)
+    announce_last(msg::EntryState::UNKNOWN);
+}
+void launcher_state::link_back(const link::link_up& x) {
+  if (x.peer.generation == generation) linked = true;
+}
+void launcher_state::check_link(std::uint64_t g, std::uint64_t outage) {
+  if (g != generation || outage != outages || linked || !child) return;
+  last_failure = "no link to its node for " + std::to_string(options.unlinked_max.count()) + " ms";
+  spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name, last_failure);
+  end_child(SIGKILL);
+}
+
+void launcher_state::kill(std::uint64_t g) {
+  if (!child || g != generation) return;
+  spdlog::warn("event=engine_killed engine={} reason=\"it did not stop in time\"",
+               options.engine.name);
+  end_child(SIGKILL);
+}
+
+void launcher_state::finish() {
+  if (stopper) self->send(stopper, engine_stopped{options.engine.name});
+  self->quit();
+}
 
 namespace {
-
-using start_atom = caf::atom_constant<caf::atom("lnchstart")>;
-using loading_atom = caf::atom_constant<caf::atom("lnchload")>;
-using unknown_atom = caf::atom_constant<caf::atom("lnchunkn")>;
-using unlinked_atom = caf::atom_constant<caf::atom("lnchlink")>;
-using drained_atom = caf::atom_constant<caf::atom("lnchdrain")>;
-using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
-
-struct launcher_state {
-  caf::event_based_actor* self;
-  launcher_options options;
-  std::unique_ptr<supervision::restart_policy> policy;
-  std::unique_ptr<process> child;
-  std::unique_ptr<crash::board_source> board;  ///< of the running child; null: there is none
-  bool told_to_end = false;                    ///< the running child, by a signal of ours
-  std::uint64_t generation = 0;                ///< of the running child, or of the last one
-  loading_progress loading;                    ///< of the running child
-  msg::EntryState state = msg::EntryState::STARTING;
-  std::string last_failure;  ///< as the engine itself told it
-  std::string slow;          ///< evidence that the running child is; empty: it is not
-  caf::actor stopper;        ///< who asked for the stop
-  std::chrono::milliseconds stop_within{5'000};
-  bool stopping = false;
-  bool draining = false;
-  bool linked = true;         ///< false from the loss of the running child's link on
-  std::uint64_t outages = 0;  ///< of the links; a timer of an earlier one is void
-  directory::entry last;      ///< as announced
-  static constexpr const char* name = "launcher";
-
-  explicit launcher_state(caf::event_based_actor* s) : self(s) {}
-  ~launcher_state() {
-    if (!options.office) return;
-    options.office->unbind(launcher_name(options.engine), 0);
-    if (!child) return;
-    // The next incarnation of this launcher knows nothing of the process that ends here.
-    child.reset();
-    tell_neighbours();
-  }
-
-  void announce(directory::entry e) {
-    e.name = options.engine.name;
-    e.generation = generation;
-    e.role = role_of(options.role);
-    e.pool = options.engine.pool;
-    e.model = options.model;
-    e.state = state;
-    e.slow = slow;
-    last = e;
-    self->send(options.directory, directory::set_entry{std::move(e)});
-  }
-  void announce_state(msg::EntryState s, std::string detail) {
-    state = s;
-    directory::entry e;
-    e.detail = std::move(detail);
-    announce(std::move(e));
-  }
-
-  /// Another state of the same incarnation: what the engine told of itself stays.
-  void announce_last(msg::EntryState s) {
-    state = s;
-    announce(last);
-  }
-
-  void start() {
-    if (stopping) return;
-    generation = options.next_generation();
-    last_failure.clear();
-    slow.clear();
-    loading = {};
-    linked = true;
-    told_to_end = false;
-    child_process::options o;
-    o.program = options.program;
-    o.arguments = {"engine",
-                   "--config",
-                   options.config_file,
-                   "--name",
-                   options.engine.name,
-                   "--generation",
-                   std::to_string(generation),
-                   "--node-port",
-                   std::to_string(options.node_port),
-                   "--secret-fd",
-                   "{secret-fd}"};
-    o.secret = options.secret;
-    if (auto made = options.make_board()) {
-      board = *std::move(made);
-    } else {
-      board.reset();
-      spdlog::error("event=no_step_board engine={} reason=\"{}\"", options.engine.name,
-                    made.error().message);
-    }
-    if (board && board->descriptor() >= 0) {
-      o.inherited = board->descriptor();
-      o.arguments.insert(o.arguments.end(), {"--board-fd", std::to_string(o.inherited)});
-    }
-    o.on_line = [tag = options.engine.name](std::string line) {
-      spdlog::info("engine={} | {}", tag, line);
-    };
-    o.on_exit = [me = caf::actor_cast<caf::actor>(self), g = generation](exit_status s) {
-      caf::anon_send(me, child_ended{g, s});
-    };
-    auto started = options.start(std::move(o));
-    if (!started) {
-      spdlog::error("event=engine_start_failed engine={} reason=\"{}\"", options.engine.name,
-                    started.error().message);
-      last_failure = started.error().message;
-      return ended(supervision::ending::failed, started.error().message);
-    }
-    child = *std::move(started);
-    spdlog::info("event=engine_started engine={} generation={} pid={}", options.engine.name,
-                 generation, child ? child->pid() : 0);
-    announce_state(msg::EntryState::STARTING, "");
-    watch_loading();
-  }
-
-  void end_child(int signal) {
-    told_to_end = true;
-    child->signal(signal);
-  }
-
-  /// Looks again after the timeout whether loading went on.
-  void watch_loading() {
-    self->delayed_send(self, options.load_timeout, loading_atom::value, generation,
-                       loading.steps());
-  }
-  void check_loading(std::uint64_t g, std::uint64_t seen) {
-    if (g != generation || loading.over() || !child) return;
-    if (loading.steps() != seen) return watch_loading();
-    last_failure = "no progress of loading for " + std::to_string(options.load_timeout.count()) +
-                   " ms";
-    spdlog::error("event=engine_load_stuck engine={} reason=\"{}\"", options.engine.name,
-                  last_failure);
-    end_child(SIGKILL);
-  }
-
-  void status(const link::origin& from, msg::EngineStatus::Reader in) {
-    if (from.from.generation != generation) return;
-    auto entry = directory::read(in.getEntry());
-    const std::string failure = in.getFailure().getMessage().cStr();
-    loading.told(entry.state, in.getProgress());
-    if (!failure.empty()) last_failure = failure;
-    if (draining) entry.state = msg::EntryState::DRAINING;
-    const bool news = state != entry.state;
-    state = entry.state;
-    linked = true;
-    if (news && state == msg::EntryState::READY)
-      spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}",
-                   options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
-    if (news && state == msg::EntryState::FAILED)
-      spdlog::error("event=engine_failed engine={} reason=\"{}\"", options.engine.name,
-                    last_failure);
-    if (state == msg::EntryState::FAILED) entry.detail = last_failure;
-    announce(std::move(entry));
-  }
-
-  void tell_neighbours() {
-    if (last.transfer_address.empty()) return;  // it never had KV to exchange
-    msg::draft<msg::EngineCommand> d;
-    auto peer = d->initPeerEnded();
-    peer.setEngine(options.engine.name);
-    peer.setGeneration(generation);
-    peer.setTransferAddress(
-        kj::arrayPtr(last.transfer_address.data(), last.transfer_address.size()));
-    const auto told = std::move(d).freeze().value();
-    for (const auto& name : options.neighbours)
-      options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
-  }
-
-  /// Who was at hand when the engine crashed. Before anybody hears of its end, and by the same
-  /// links: whoever tries again knows then whether it is suspected.
-  void name_suspects(const exit_status& status) {
-    const auto last_words = board ? board->read() : std::nullopt;
-    board.reset();
-    if (!last_words || !options.view || !is_crash(status, told_to_end || stopping)) return;
-    spdlog::error("event=engine_crashed engine={} generation={} reason=\"{}\" suspects={}",
-                  options.engine.name, generation, to_string(status), last_words->total);
-    msg::draft<msg::CrashSuspects> d{512 + last_words->keys.size() * 40};
-    d->setEngine(options.engine.name);
-    d->setGeneration(generation);
-    d->setSuspects(last_words->total);
-    d->setReason(to_string(status));
-    auto keys = d->initKeys(static_cast<unsigned>(last_words->keys.size()));
-    for (unsigned i = 0; i < keys.size(); ++i) msg::write(keys[i], last_words->keys[i]);
-    const auto told = std::move(d).freeze().value();
-    for (const auto& [name, e] : *options.view->get())
-      if (e.role == msg::Role::REQUESTS)
-        options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
-  }
-
-  void child_gone(const child_ended& x) {
-    if (x.generation != generation) return;
-    child.reset();
-    name_suspects(x.status);
-    tell_neighbours();
-    auto how = supervision::ending::failed;
-    if (!x.status.signalled && is_fatal_exit(x.status.code)) how = supervision::ending::fatal;
-    ended(how, last_failure.empty() ? to_string(x.status) : last_failure);
-  }
-
-  void ended(supervision::ending how, const std::string& reason) {
-    if (stopping) {
-      announce_state(msg::EntryState::STOPPED, "stopped");
-      return finish();
-    }
-    spdlog::warn("event=engine_ended engine={} generation={} reason=\"{}\"", options.engine.name,
-                 generation, reason);
-    const auto d = policy->decide(
-        0, how, std::chrono::steady_clock::time_point{self->clock().now().time_since_epoch()});
-    if (d.what == supervision::decision::kind::restart) {
-      announce_state(msg::EntryState::STARTING, "restarting: " + reason);
-      self->delayed_send(self, d.delay, start_atom::value);
-      return;
-    }
-    announce_state(msg::EntryState::FAILED, reason);
-    spdlog::error("event=engine_given_up engine={} reason=\"{}\" hint=\"{}\"", options.engine.name,
-                  reason,
-                  how == supervision::ending::fatal
-                      ? "starting again cannot help; mend the cause and restart the node"
-                      : "it ended too often within health.restart_period");
-  }
-
-  void stop(const stop_engine& x) {
-    if (stopping && !draining) return;
-    stopping = true;
-    stopper = x.reply_to;
-    if (!child) {
-      announce_state(msg::EntryState::STOPPED, "stopped");
-      return finish();
-    }
-    stop_within = x.within;
-    if (x.drain.count() <= 0 || state != msg::EntryState::READY) return terminate();
-    draining = true;
-    announce_last(msg::EntryState::DRAINING);
-    msg::draft<msg::EngineCommand> d;
-    d->setDrain(static_cast<std::uint32_t>(x.drain.count()));
-    options.office->send({options.engine.name, generation}, {launcher_name(options.engine), 0},
-                         std::move(d).freeze().value());
-    self->delayed_send(self, x.drain, drained_atom::value);
-  }
-
-  /// A draining engine that holds nothing any more need not wait for the end of the drain.
-  void report(msg::WorkerReport::Reader r) {
-    if (r.getGeneration() == generation && options.watchdog)
-      if (auto watchdog = options.watchdog())
-        self->send(watchdog,
-                   health::engine_progress{
-                       options.engine.name,
-                       generation,
-                       {r.getSteps(), r.getTicks(), r.getPrefilledTokens() + r.getSampledTokens(),
-                        std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand(),
-                        r.getRunning() + r.getQueued()}});
-    if (draining && r.getGeneration() == generation && r.getIdle()) terminate();
-  }
-
-  /// The generation fences: whatever the hung process still says belongs to nobody.
-  void judged(const health::engine_judged& x) {
-    if (x.generation != generation || !child) return;
-    if (x.is.what != health::verdict::hung) return judged_alive(x.is);
-    last_failure = "it hung " + x.is.evidence;
-    spdlog::error("event=engine_hung engine={} generation={} evidence=\"{}\"", options.engine.name,
-                  generation, x.is.evidence);
-    announce_last(msg::EntryState::UNKNOWN);
-    end_child(SIGKILL);
-  }
-
-  /// A slow engine keeps what it has; routers prefer others for what is new.
-  void judged_alive(const health::judgement& is) {
-    auto evidence = is.what == health::verdict::slow ? is.evidence : std::string{};
-    if (evidence == slow) return;
-    slow = std::move(evidence);
-    if (slow.empty())
-      spdlog::info("event=engine_recovered engine={} generation={}", options.engine.name,
-                   generation);
-    else
-      spdlog::warn("event=engine_slow engine={} generation={} evidence=\"{}\"", options.engine.name,
-                   generation, slow);
-    announce_last(state);
-  }
-
-  void terminate() {
-    draining = false;
-    if (!child) return;
-    // SIGTERM also reaches an engine that has no link yet.
-    end_child(SIGTERM);
-    self->delayed_send(self, stop_within, kill_atom::value);
-  }
-
-  void link_lost(const link::link_down& x) {
-    if (x.peer.generation != generation || !child || stopping) return;
-    spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
-    linked = false;
-    self->delayed_send(self, link_loss_grace, unknown_atom::value, generation, ++outages);
-    self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, outages);
-  }
-  void still_unlinked(std::uint64_t g, std::uint64_t outage) {
-    if (g == generation && outage == outages && !linked && child && !stopping)
-      announce_last(msg::EntryState::UNKNOWN);
-  }
-  void link_back(const link::link_up& x) {
-    if (x.peer.generation == generation) linked = true;
-  }
-  void check_link(std::uint64_t g, std::uint64_t outage) {
-    if (g != generation || outage != outages || linked || !child) return;
-    last_failure = "no link to its node for " + std::to_string(options.unlinked_max.count()) +
-                   " ms";
-    spdlog::error("event=engine_cut_off engine={} reason=\"{}\"", options.engine.name,
-                  last_failure);
-    end_child(SIGKILL);
-  }
-
-  void kill() {
-    if (!child) return;
-    spdlog::warn("event=engine_killed engine={} reason=\"it did not stop in time\"",
-                 options.engine.name);
-    end_child(SIGKILL);
-  }
-
-  void finish() {
-    if (stopper) self->send(stopper, engine_stopped{options.engine.name});
-    self->quit();
-  }
-};
 
 caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_options options) {
   auto& s = self->state;
@@ -370,9 +318,9 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
   });
   self->send(s.options.directory,
              directory::watch_engine{s.options.engine.name, caf::actor_cast<caf::actor>(self)});
-  self->send(self, start_atom::value);
+  self->send(self, start_atom::value, ++s.starts);
   return {
-      [self](start_atom) { self->state.start(); },
+      [self](start_atom, std::uint64_t number) { self->state.start_at(number); },
       [self](const child_ended& x) { self->state.child_gone(x); },
       link::on<msg::EngineStatus>(
           [&s](const link::origin& from, msg::EngineStatus::Reader in) { s.status(from, in); }),
@@ -390,8 +338,9 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       },
       [self](const health::engine_judged& x) { self->state.judged(x); },
       [self](const stop_engine& x) { self->state.stop(x); },
-      [self](drained_atom) { self->state.terminate(); },
-      [self](kill_atom) { self->state.kill(); },
+      link::on<msg::DrainOrder>([&s](msg::DrainOrder::Reader in) { s.ordered(in); }),
+      [self](drained_atom, std::uint64_t number) { self->state.drain_over(number); },
+      [self](kill_atom, std::uint64_t generation) { self->state.kill(generation); },
   };
 }
 

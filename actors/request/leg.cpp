@@ -161,6 +161,8 @@ const char* name_of(msg::TransferPlan p) {
     return "full";
   case msg::TransferPlan::FROM_POSITION:
     return "fromPosition";
+  case msg::TransferPlan::MOVE:
+    return "move";
   case msg::TransferPlan::DECODE_PREFILLS:
     break;
   }

@@ -43,7 +43,7 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
       [&s](watch_atom) { s.watch(); },
       [&s](report_atom) { s.report_regularly(); },
       [&s](idle_atom) { s.check_idle(); },
-      [&s](drained_atom) { s.end_all("draining", s.options.self.name + " is draining"); },
+      [&s](drained_atom, std::uint64_t number) { s.hold_over(number); },
       [&s](stopped_atom) { s.stopped(); },
       [&s](stop_worker) { s.stop_now(); },
       [&s](announce_again) {

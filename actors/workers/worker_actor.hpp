@@ -40,7 +40,7 @@ struct worker_options {
   std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
   /// Runs a task on a tokeniser thread; false: too many wait. A simulation runs it at once.
   std::function<bool(std::function<void()>)> offload;
-  /// Called once when a drain or stop is over: nothing is held any more.
+  /// Called once when a stop is over: nothing is held any more.
   std::function<void()> on_stopped;
 };
 

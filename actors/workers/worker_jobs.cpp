@@ -368,7 +368,7 @@ void worker_state::watch() {
   for (auto id : late)
     fail(jobs.at(id), {"deadline_exceeded", "the job did not end in time"}, status_timeout, false);
   if (options.hand_over) options.hand_over->tick(t);
-  if (draining && jobs.empty()) stopped();
+  if (stopping && jobs.empty()) stopped();
   self->delayed_send(self, watch_interval, watch_atom::value);
 }
 

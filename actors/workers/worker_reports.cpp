@@ -57,6 +57,7 @@ void worker_state::report() {
   d->setPrefillTokensPerSecond(prefill_rate);
   d->setDecodeTokensPerSecond(decode_rate);
   d->setBytesPerToken(bytes_per_token);
+  d->setJobs(static_cast<std::uint32_t>(jobs.size()));
   idle_told = idle();
   d->setIdle(idle_told);
   auto e = std::move(d).freeze();
@@ -125,8 +126,14 @@ void worker_state::announce() {
 
 void worker_state::command(const std::string& from, msg::EngineCommand::Reader in) {
   switch (in.which()) {
-  case msg::EngineCommand::DRAIN:
-    drain(std::chrono::milliseconds{in.getDrain()});
+  case msg::EngineCommand::HOLD:
+    hold(std::chrono::milliseconds{in.getHold().getWithinMs()},
+         std::chrono::milliseconds{in.getHold().getMoveAfterMs()});
+    break;
+  case msg::EngineCommand::RELEASE:
+    release();
+    break;
+  case msg::EngineCommand::UNUSED0:
     break;
   case msg::EngineCommand::STOP:
     stop_now();
@@ -151,14 +158,28 @@ void worker_state::peer_ended(msg::PeerEnded::Reader peer) {
       {reinterpret_cast<const std::byte*>(address.begin()), address.size()}, true);
 }
 
-/// Takes nothing new; what runs may end within `within`, and is then moved elsewhere by its
-/// request.
-void worker_state::drain(std::chrono::milliseconds within) {
-  if (std::exchange(draining, true)) return;
+/// Takes nothing new; what runs may end within `within`, and is then ended as retryable, so that
+/// its request repeats it elsewhere.
+void worker_state::hold(std::chrono::milliseconds within, std::chrono::milliseconds move_after) {
+  draining = true;
+  held_until = now() + within;
+  move_at = now() + move_after;
   options.self.state = msg::EntryState::DRAINING;
   announce();
-  if (jobs.empty()) report();
-  self->delayed_send(self, within, drained_atom::value);
+  report();
+  self->delayed_send(self, within, drained_atom::value, ++holds);
+}
+
+void worker_state::hold_over(std::uint64_t number) {
+  if (draining && number == holds) end_all("draining", options.self.name + " is draining");
+}
+
+void worker_state::release() {
+  if (stopping) return;
+  draining = false;
+  ++holds;
+  options.self.state = msg::EntryState::READY;
+  announce();
 }
 
 void worker_state::end_all(const std::string& code, const std::string& message) {
@@ -168,7 +189,7 @@ void worker_state::end_all(const std::string& code, const std::string& message) 
 }
 
 void worker_state::stop_now() {
-  draining = true;
+  draining = stopping = true;
   end_all("worker_stopping", options.self.name + " is stopping");
   if (jobs.empty()) return stopped();
   self->delayed_send(self, stop_grace, stopped_atom::value);

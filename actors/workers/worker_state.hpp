@@ -53,7 +53,11 @@ struct worker_state {
       peers;  ///< generation and address, as last heard
   engine::job_id next_job = 1;
   std::size_t assembling_bytes = 0;
-  bool draining = false;
+  bool draining = false;  ///< takes no new jobs
+  bool stopping = false;
+  time_point held_until;    ///< while draining: what runs then ends
+  time_point move_at;       ///< and what runs then is moved
+  std::uint64_t holds = 0;  ///< a timer of an earlier one is void
   bool told_stopped = false;
   bool idle_told = false;
   bool idle_check_due = false;
@@ -124,7 +128,9 @@ struct worker_state {
   void announce();
   void peer_ended(msg::PeerEnded::Reader peer);
   void command(const std::string& from, msg::EngineCommand::Reader in);
-  void drain(std::chrono::milliseconds within);
+  void hold(std::chrono::milliseconds within, std::chrono::milliseconds move_after);
+  void hold_over(std::uint64_t number);
+  void release();
   void end_all(const std::string& code, const std::string& message);
   void stop_now();
   void stopped();

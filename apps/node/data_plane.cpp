@@ -1,5 +1,6 @@
 #include "apps/node/data_plane.hpp"
 
+#include "actors/drain/drain_actor.hpp"
 #include "actors/gateway/gateway_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/request/hub.hpp"
@@ -142,6 +143,7 @@ void data_plane::announce() {
   const auto generation = ground_.next_generation();
   if (router_here()) set_entry(router::router_name, msg::Role::ROUTER, generation);
   set_entry(request::hub_name(ground_.host), msg::Role::REQUESTS, generation);
+  set_entry(drain::drain_name(ground_.host), msg::Role::DRAIN, generation);
   for (const auto& e : config::engines_on(cluster_, ground_.host))
     set_entry(launcher::launcher_name(e), msg::Role::LAUNCHER, generation);
 }

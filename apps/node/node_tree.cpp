@@ -1,5 +1,6 @@
 #include "apps/node/node_tree.hpp"
 
+#include "actors/drain/drain_actor.hpp"
 #include "actors/health/watchdog_actor.hpp"
 
 #include "apps/node/console.hpp"
@@ -127,6 +128,27 @@ void node_tree::add_watchdog(std::vector<supervision::child_spec>& children) {
                       }});
 }
 
+void node_tree::add_drain(std::vector<supervision::child_spec>& children) {
+  children.push_back(
+      {drain::drain_name(setup_.host), [this](std::uint64_t generation) -> expected<caf::actor> {
+         drain::drain_options o;
+         o.host = setup_.host;
+         o.first_run = generation << 12U;
+         o.restart_max = setup_.cluster.health.load_timeout + engine_stop_ms + launcher_slack_ms;
+         o.office = office_;
+         o.directory = directory_;
+         auto started = drain::spawn_drain(system_, std::move(o));
+         std::lock_guard lock{handles_mutex_};
+         drain_ = started;
+         return started;
+       }});
+}
+
+caf::actor node_tree::current_drain() {
+  std::lock_guard lock{handles_mutex_};
+  return drain_;
+}
+
 void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
   for (const auto& engine : config::engines_on(setup_.cluster, setup_.host)) {
     const auto* pool = setup_.cluster.find_pool(engine.pool);
@@ -201,6 +223,7 @@ expected<void> node_tree::start() {
   data_->add_children(o.children);
   add_watchdog(o.children);
   add_launchers(o.children);
+  add_drain(o.children);
   data_->add_gateway(o.children);
   root_ = supervision::spawn_supervisor(system_, std::move(o));
   watch_ground();

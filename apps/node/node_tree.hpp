@@ -59,11 +59,15 @@ class node_tree {
 
   std::string describe() const;
 
+  /// The current incarnation of `drain/<host>`: what a console gives its orders to. Any thread.
+  caf::actor current_drain();
+
  private:
   std::uint64_t next_generation() { return (setup_.started_s << 20U) + ++generations_; }
   expected<void> start_links();
   void add_connectors(std::vector<supervision::child_spec>& children);
   void add_watchdog(std::vector<supervision::child_spec>& children);
+  void add_drain(std::vector<supervision::child_spec>& children);
   void add_launchers(std::vector<supervision::child_spec>& children);
   void add_announcer(std::vector<supervision::child_spec>& children);
   void watch_ground();
@@ -86,6 +90,7 @@ class node_tree {
 
   std::mutex handles_mutex_;
   caf::actor watchdog_;                          ///< the current incarnation
+  caf::actor drain_;                             ///< the current incarnation
   std::map<std::string, caf::actor> launchers_;  ///< the current incarnations, by engine
 };
 
