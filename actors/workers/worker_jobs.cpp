@@ -344,7 +344,10 @@ void worker_state::cancel(msg::CancelJobs::Reader in) {
   const std::string reason = in.getReason().size() > 0 ? in.getReason().cStr()
                                                        : "the request was cancelled";
   for (auto key : in.getKeys())
-    if (auto* j = find(msg::read(key))) end(*j, {"cancelled", reason});
+    if (auto* j = find(msg::read(key))) {
+      spdlog::debug("event=job_cancelled worker={} reason=\"{}\"", options.self.name, reason);
+      end(*j, {"cancelled", reason});
+    }
 }
 
 void worker_state::renew(msg::RenewLeases::Reader in) {

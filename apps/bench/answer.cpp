@@ -33,6 +33,11 @@ bool has_output(const simdjson::dom::element& choice) {
 
 }  // namespace
 
+answer_reader::answer_reader(simdjson::dom::parser& parser, histogram* gaps)
+    : parser_(parser), gaps_(gaps), text_(XXH3_createState(), XXH3_freeState) {
+  XXH3_64bits_reset(text_.get());
+}
+
 void answer_reader::note_error(std::string kind, std::string_view message) {
   // The first fault is the cause; what follows is its shadow.
   if (!result_.error.empty()) return;
@@ -105,6 +110,7 @@ bool answer_reader::reads_choices(const simdjson::dom::element& root) {
   if (!root["choices"].get(choices))
     for (const auto choice : choices) {
       output = output || has_output(choice);
+      digest(choice);
       finished_ = finished_ || !text_at(choice, "finish_reason").empty();
     }
   simdjson::dom::element usage;
@@ -114,6 +120,16 @@ bool answer_reader::reads_choices(const simdjson::dom::element& root) {
   if (!usage["prompt_tokens"].get(n)) result_.prompt_tokens = n;
   if (!usage["prompt_tokens_details"]["cached_tokens"].get(n)) result_.cached_tokens = n;
   return output;
+}
+
+/// Choices of a stream come interleaved: only answers with one have a digest to compare.
+void answer_reader::digest(const simdjson::dom::element& choice) {
+  const auto add = [this](std::string_view text) {
+    XXH3_64bits_update(text_.get(), text.data(), text.size());
+  };
+  add(text_at(choice, "text"));
+  for (const auto* holder : {"delta", "message"})
+    if (simdjson::dom::element part; !choice[holder].get(part)) add(text_at(part, "content"));
 }
 
 void answer_reader::finish_plain(nanoseconds now) {
@@ -141,6 +157,7 @@ outcome answer_reader::finish(nanoseconds now) {
     note_error("broken_stream", "the stream ends inside an event");
   if (event_stream_ && !done_) note_error("no_done", "the stream ends without [DONE]");
   if (!finished_) note_error("no_finish_reason", "the answer has no finish reason");
+  result_.text_digest = XXH3_64bits_digest(text_.get());
   result_.end = now;
   return std::move(result_);
 }

@@ -4,9 +4,11 @@
 #include "apps/bench/sse.hpp"
 
 #include <simdjson.h>
+#include <xxhash.h>
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +33,8 @@ struct outcome {
   std::optional<std::uint64_t> completion_tokens;
   std::optional<std::uint64_t> prompt_tokens;
   std::uint64_t cached_tokens = 0;
+  std::uint64_t text_digest =
+      0;  ///< XXH3 of the text of all choices, in the order in which it came
 
   /// By the server's count, or else by events.
   std::uint64_t tokens() const { return completion_tokens.value_or(token_events); }
@@ -42,7 +46,7 @@ class answer_reader {
  public:
   /// `parser` may serve many readers, one at a time. `gaps` gets the times between tokens of a
   /// stream.
-  answer_reader(simdjson::dom::parser& parser, histogram* gaps) : parser_(parser), gaps_(gaps) {}
+  answer_reader(simdjson::dom::parser& parser, histogram* gaps);
 
   /// The headers are in. A stream is one where the server says so; errors are never streams.
   void on_header(unsigned status, bool event_stream);
@@ -65,11 +69,13 @@ class answer_reader {
   void note_error(std::string kind, std::string_view message);
   void note_error_object(std::string_view kind, const simdjson::dom::element& root);
   void finish_plain(nanoseconds now);
+  void digest(const simdjson::dom::element& choice);
 
   simdjson::dom::parser& parser_;
   histogram* gaps_;
   sse_splitter events_;
   std::string body_;
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> text_;
   outcome result_;
   unsigned status_ = 0;
   bool event_stream_ = false;

@@ -164,6 +164,14 @@ class bench {
                             records_.failed)
              << std::flush;
       };
+    std::ofstream answers;
+    if (!s_.answers.empty()) {
+      answers.open(s_.answers);
+      if (!answers) return error{"usage", fmt::format("{} cannot be written", s_.answers)};
+      hooks.answered = [&](const planned_request& r, const outcome& o) {
+        answers << json_of_answer(r.index, o) << "\n";
+      };
+    }
     auto requests = plan{plan_};
     const auto summary = run_load(load_, requests, records_, hooks);
     const auto end = read_cpu();

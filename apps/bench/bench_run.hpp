@@ -44,6 +44,7 @@ struct bench_settings {
 
   std::vector<int> cpu_of;
   std::string json;
+  std::string answers;  ///< file for one line per answer
   bool strict = false;
   bool progress = false;
 };

@@ -143,7 +143,10 @@ class load : public connection_owner {
 
   void on_answer(const std::shared_ptr<connection>& c, const planned_request& planned,
                  outcome o) override {
-    if (!summary_.interrupted) records_.record(planned.at, o);
+    if (!summary_.interrupted) {
+      records_.record(planned.at, o);
+      if (hooks_.answered) hooks_.answered(planned, o);
+    }
     if (c->closed()) open_.erase(c);
     if (options_.closed_loop > 0) {
       if (o.error == "connect_failed") return pause_loop();

@@ -35,7 +35,8 @@ struct load_hooks {
   std::function<void()> measuring = [] {
   };  ///< the first request after the warm-up is about to be sent
   std::function<void(std::uint64_t sent, std::uint64_t open)> progress =
-      [](std::uint64_t, std::uint64_t) {};  ///< once a second
+      [](std::uint64_t, std::uint64_t) {};                               ///< once a second
+  std::function<void(const planned_request&, const outcome&)> answered;  ///< null: nobody asks
 };
 
 struct load_summary {

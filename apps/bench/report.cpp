@@ -166,6 +166,24 @@ std::string table_of(const run_report& r) {
   return out + cpu_table(r);
 }
 
+std::string json_of_answer(std::uint64_t request, const outcome& o) {
+  rapidjson::StringBuffer buffer;
+  rapidjson::Writer<rapidjson::StringBuffer> w{buffer};
+  w.StartObject();
+  w.Key("request");
+  w.Uint64(request);
+  w.Key("error");
+  w.String(o.error.c_str());
+  w.Key("message");
+  w.String(o.message.c_str());
+  w.Key("tokens");
+  w.Uint64(o.tokens());
+  w.Key("digest");
+  w.String(fmt::format("{:016x}", o.text_digest).c_str());
+  w.EndObject();
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
 std::string json_of(const run_report& r) {
   const auto& records = *r.records;
   rapidjson::StringBuffer buffer;

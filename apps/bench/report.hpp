@@ -35,4 +35,7 @@ std::string table_of(const run_report& report);
 /// The same as JSON; times in milliseconds, CPU in microseconds.
 std::string json_of(const run_report& report);
 
+/// One answer, as one line.
+std::string json_of_answer(std::uint64_t request, const outcome& o);
+
 }  // namespace troupe::bench

@@ -159,11 +159,11 @@ class Cluster:
             c.wait_ready()
             status, body = c.post("/v1/completions", {"model": "m", "prompt": "x"})
 
-    Pools are simulated unless they say otherwise. `extra` is appended to the file. `program`: another than TROUPE_BIN. `env` and `log_to`: of all nodes.
+    Pools are simulated unless they say otherwise. `extra` is appended to the file. `program`: another than TROUPE_BIN. `env`, `log_to` and `arguments`: of all nodes.
     """
 
-    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines="", program=TROUPE, env=None, log_to=None):
-        self.env, self.log_to = env, log_to
+    def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines="", program=TROUPE, env=None, log_to=None, arguments=()):
+        self.env, self.log_to, self.arguments = env, log_to, arguments
         self.folder = Path(tempfile.mkdtemp(prefix="troupe-test-"))
         self.nodes = {}
         self.everything = []
@@ -205,7 +205,7 @@ class Cluster:
 
     def start(self, *hosts, env=None, config=None):
         for host in hosts or self.hosts:
-            self.nodes[host] = Node(config or self.config, host, self.folder, {**(self.env or {}), **(env or {})}, prefix=self.command_prefix(host), program=self.program, log_to=self.log_to)
+            self.nodes[host] = Node(config or self.config, host, self.folder, {**(self.env or {}), **(env or {})}, self.arguments, prefix=self.command_prefix(host), program=self.program, log_to=self.log_to)
             self.everything.append(self.nodes[host])
         return self.nodes[(hosts or self.hosts)[-1]]
 

@@ -17,19 +17,8 @@ import subprocess
 import sys
 import time
 
-from measures import Answer, cpu_seconds, engine_name, gemma_path, program, resident_bytes, running, settle, words_of
-
-GEMMA = dict(model_path=gemma_path(), model_lines='chat_template = "gemma"')
-
-BARS = {}
-
-
-def bar(name):
-    def register(function):
-        BARS[name] = function
-        return function
-    return register
-
+from measures import BARS, GEMMA, Answer, bar, bench, cpu_seconds, engine_name, resident_bytes, running, settle, simulated, words_of
+import fault_bars  # noqa: F401, registers its own
 
 def split(build, **options):
     """Prefill and decode apart, with the real model; `options` of both pools."""
@@ -41,23 +30,12 @@ def together(build, **options):
     return running(build, hosts=1, **GEMMA, pools=[dict(name="b", role="both", hosts=["h0"], engine="llama", threads=2, **options)])
 
 
-def simulated(build, **simulation):
-    return running(build, hosts=1, pools=[dict(name="s", role="both", hosts=["h0"], slots=64, kv_tokens=262144, simulation=simulation)])
-
-
 def upper_95(ratios):
     """Upper end of the 95 % confidence interval of the mean ratio, over pairs: log-normal, Student's t (two-sided, by the normal's value corrected for few pairs)."""
     logs = [math.log(r) for r in ratios]
     n = len(logs)
     t = 1.96 + 2.4 / (n - 1)
     return math.exp(statistics.mean(logs) + t * statistics.stdev(logs) / math.sqrt(n))
-
-
-def bench(cluster, build, *arguments):
-    """`troupe bench run` against a cluster; its JSON."""
-    out = cluster.config.parent / "bench.json"
-    subprocess.run([program(build), "bench", "run", "--url", cluster.url, "--json", out, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
-    return json.loads(out.read_text())
 
 
 @bar("ttft")

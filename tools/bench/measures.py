@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import subprocess
 import sys
 import time
 
@@ -25,11 +26,25 @@ def gemma_path():
     return pathlib.Path(os.environ.get("TROUPE_GEMMA_GGUF") or cache_dir() / "models" / "gemma-3-270m-q4_k_m.gguf")
 
 
+GEMMA = dict(model_path=gemma_path(), model_lines='chat_template = "gemma"')
+
+
 def program(build, name="troupe"):
     path = ROOT / "build" / build / "bin" / name
     if not path.exists():
         raise SystemExit(f"{path} does not exist: build it with `cmake --preset {build} && cmake --build build/{build} --target {name}`")
     return path
+
+
+BARS = {}
+
+
+def bar(name):
+    """Registers a function that measures: it takes the build and yields (what, figure, wanted, whether it holds)."""
+    def register(function):
+        BARS[name] = function
+        return function
+    return register
 
 
 @contextlib.contextmanager
@@ -41,6 +56,17 @@ def running(build, **more):
         yield cluster
         for node in cluster.nodes.values():
             node.stop()
+
+
+def simulated(build, **simulation):
+    return running(build, hosts=1, pools=[dict(name="s", role="both", hosts=["h0"], slots=64, kv_tokens=262144, simulation=simulation)])
+
+
+def bench(cluster, build, *arguments):
+    """`troupe bench run` against a cluster; its JSON."""
+    out = cluster.config.parent / "bench.json"
+    subprocess.run([program(build), "bench", "run", "--url", cluster.url, "--json", out, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+    return json.loads(out.read_text())
 
 
 class Answer:

@@ -120,7 +120,7 @@ runner_truth llama_runner::truth() {
     const auto last = llama_memory_seq_pos_max(memory_, s);
     if (s < slots_) out.slots.push_back({s, first, last});
     if (last < 0) continue;
-    auto tokens = static_cast<std::size_t>(last - first + 1);
+    auto tokens = static_cast<std::size_t>(last) - static_cast<std::size_t>(first) + 1;
     // Exact even when there are gaps; a window would hide some.
     if (window_ == 0 && info_.ranges)
       tokens = (llama_state_seq_get_size(context_.get(), s) - blob_fixed_bytes_) /

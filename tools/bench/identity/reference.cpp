@@ -52,4 +52,36 @@ std::vector<engine::token_id> reference::greedy(const std::vector<engine::token_
   return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt.size()), tokens.end()};
 }
 
+std::vector<float> reference::gaps(const std::vector<engine::token_id>& prompt,
+                                   const std::vector<engine::token_id>& answer) {
+  // Few positions at a time: each has a logit for every token of the vocabulary.
+  constexpr std::size_t chunk = 32;
+  llama_memory_clear(llama_get_memory(context_.get()), false);
+  auto tokens = prompt;
+  tokens.insert(tokens.end(), answer.begin(), answer.end());
+  const auto vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model_.get()));
+  auto batch = llama_batch_init(chunk, 0, 1);
+  std::vector<float> out;
+  for (std::size_t at = 0; at + 1 < tokens.size();) {
+    batch.n_tokens = 0;
+    for (; batch.n_tokens < static_cast<int>(chunk) && at + 1 < tokens.size(); ++at) {
+      const auto i = batch.n_tokens++;
+      batch.token[i] = tokens[at];
+      batch.pos[i] = static_cast<llama_pos>(at);
+      batch.n_seq_id[i] = 1;
+      batch.seq_id[i][0] = 0;
+      batch.logits[i] = at + 1 >= prompt.size() ? 1 : 0;
+    }
+    if (llama_decode(context_.get(), batch) != 0) give_up("llama.cpp cannot compute");
+    for (int i = 0; i < batch.n_tokens; ++i) {
+      if (batch.logits[i] == 0) continue;
+      const auto* logits = llama_get_logits_ith(context_.get(), i);
+      const auto next = tokens[static_cast<std::size_t>(batch.pos[i]) + 1];
+      out.push_back(*std::max_element(logits, logits + vocabulary) - logits[next]);
+    }
+  }
+  llama_batch_free(batch);
+  return out;
+}
+
 }  // namespace troupe::bench

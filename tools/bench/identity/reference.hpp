@@ -21,6 +21,10 @@ class reference {
   /// From an empty cache: all but the last token in chunks of `step_tokens`, then one at a time.
   std::vector<engine::token_id> greedy(const std::vector<engine::token_id>& prompt,
                                        std::size_t answer_tokens);
+  /// For each token of an answer: what it lacks to the best one, in logits, in a forward pass over
+  /// prompt and answer.
+  std::vector<float> gaps(const std::vector<engine::token_id>& prompt,
+                          const std::vector<engine::token_id>& answer);
 
  private:
   std::unique_ptr<llama_model, void (*)(llama_model*)> model_;

@@ -68,6 +68,19 @@ TEST_CASE_METHOD(fixture, "a stream is timed from its first text on", "[bench]")
   CHECK(gaps.min() == 0);
 }
 
+TEST_CASE_METHOD(fixture, "the digest is that of the text, however it was cut into events",
+                 "[bench]") {
+  const auto digest = [&](const std::string& body) {
+    answer_reader fresh{parser, nullptr};
+    fresh.on_header(200, true);
+    fresh.on_body(body + last + done, 10ms);
+    return fresh.finish(20ms).text_digest;
+  };
+  CHECK(digest(token("ab")) == digest(token("a") + token("b")));
+  CHECK(digest(token("ab")) != digest(token("ba")));
+  CHECK(digest(token("ab")) != digest(token("abb")));
+}
+
 TEST_CASE_METHOD(fixture, "without usage, tokens are counted by events", "[bench]") {
   const auto o = stream(token("a") + token("b") + last + done);
   CHECK(o.error.empty());
