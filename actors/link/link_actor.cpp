@@ -236,8 +236,10 @@ struct connector_state {
   }
 
   void connect() {
-    auto mm = self->system().middleman().actor_handle();
-    self->request(mm, context->timing.handshake, caf::connect_atom::value, address, port)
+    const auto dialler = context->dialler ? context->dialler
+                                          : caf::actor_cast<caf::actor>(
+                                                self->system().middleman().actor_handle());
+    self->request(dialler, context->timing.handshake, caf::connect_atom::value, address, port)
         .then(
             [this](const caf::node_id&, caf::strong_actor_ptr& listener,
                    const std::set<std::string>&) {

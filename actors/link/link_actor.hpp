@@ -47,6 +47,9 @@ struct link_context {
   caf::actor owner;
   /// Null: straight to the peer.
   std::shared_ptr<wire> through;
+  /// Whom a connector asks for its peer's listener, in the words of CAF's middleman (which it is
+  /// when null). A simulation has a network of its own.
+  caf::actor dialler;
 };
 
 // -- to the owner, inside the process ----------------------------------------

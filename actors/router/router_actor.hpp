@@ -6,7 +6,9 @@
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -26,6 +28,12 @@ struct router_options {
       0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
 };
 
+/// To a router, inside the process: how many leases are open? Answered with `router_books`.
+struct read_books {};
+struct router_books {
+  std::size_t open_leases = 0;
+};
+
 /// `router/0`: one shard, for now.
 inline constexpr const char* router_name = "router/0";
 
@@ -33,3 +41,6 @@ inline constexpr const char* router_name = "router/0";
 caf::actor spawn_router(caf::actor_system& system, router_options options);
 
 }  // namespace troupe::router
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::read_books)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::router_books)

@@ -19,6 +19,7 @@ node_link::node_link(caf::actor_system& system, options how) {
   context.self.generation = how.generation;
   context.self.secret = std::move(how.secret);
   context.office = how.news.office;
+  context.dialler = std::move(how.dialler);
   context.timing.ping = how.health.heartbeat_interval;
   context.timing.silence_max = how.health.heartbeat_timeout;
   owner_ = spawn_link_owner(system, std::move(how.news));

@@ -27,6 +27,7 @@ class node_link {
     std::vector<std::uint8_t> secret;
     config::health health;
     link_news news;
+    caf::actor dialler;  ///< see `link::link_context::dialler`
   };
 
   node_link(caf::actor_system& system, options how);

@@ -3,7 +3,6 @@
 #include "actors/drain/drain_actor.hpp"
 #include "actors/gateway/gateway_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
-#include "actors/request/hub.hpp"
 #include "actors/router/router_actor.hpp"
 #include "config/problem.hpp"
 
@@ -110,6 +109,7 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
                           o.models = model_names(cluster_);
                           o.office = ground_.office;
                           o.directory = ground_.directory;
+                          o.first_lease = ground_.first_lease;
                           return router::spawn_router(system_, std::move(o));
                         }});
   }
@@ -126,6 +126,8 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          o.directory = ground_.directory;
          auto hub = request::make_hub(system_, std::move(o));
          desk_->set(hub.front);
+         std::lock_guard lock{hub_mutex_};
+         hub_ = hub;
          return hub.actor;
        }});
 }
@@ -199,6 +201,11 @@ void data_plane::add_gateway(std::vector<supervision::child_spec>& children) {
   };
   children.push_back({"supervisor of " + gateway_name(), std::move(start),
                       supervision::restart_kind::permanent, gateway_stop_ms + drain_slack_ms});
+}
+
+request::hub data_plane::current_hub() {
+  std::lock_guard lock{hub_mutex_};
+  return hub_;
 }
 
 caf::actor data_plane::current_gateway() {

@@ -2,6 +2,7 @@
 
 #include "actors/directory/directory_actor.hpp"
 #include "actors/link/post_office.hpp"
+#include "actors/request/hub.hpp"
 #include "actors/request/submission.hpp"
 #include "actors/supervision/supervisor.hpp"
 #include "config/cluster.hpp"
@@ -43,6 +44,7 @@ struct data_plane_ground {
   caf::actor directory;
   /// Of each actor that is announced: larger than any before. Any thread.
   std::function<std::uint64_t()> next_generation;
+  std::uint64_t first_lease = 0;  ///< see `router::router_options`
 };
 
 /// What of the data plane runs in a node: the router shard where the cluster file puts it, the
@@ -69,6 +71,13 @@ class data_plane {
   /// The current incarnation of the gateway; null before its first start. Any thread.
   caf::actor current_gateway();
 
+  /// Where requests are put in; lasts as long as this, whatever happens to the hub. Any thread.
+  std::shared_ptr<request::desk> front() { return desk_; }
+  std::shared_ptr<directory::directory_view> view() { return ground_.view; }
+  /// The current incarnation of the hub; empty before its first start. For whoever looks into the
+  /// books.
+  request::hub current_hub();
+
   /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when
   /// `limits.drain_timeout` has ended them, or when `poll` says true.
   void drain(const std::function<bool()>& poll);
@@ -85,6 +94,8 @@ class data_plane {
   const config::cluster& cluster_;
   data_plane_ground ground_;
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
+  std::mutex hub_mutex_;
+  request::hub hub_;  ///< the current incarnation
   std::mutex gateway_mutex_;
   caf::actor opened_;   ///< the first incarnation, until its supervisor has taken it
   caf::actor gateway_;  ///< the current incarnation

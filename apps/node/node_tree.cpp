@@ -44,10 +44,11 @@ supervision::restart_limits limits_of(const config::health& h) {
 
 /// Tells the person at the terminal how the engines of this host are doing.
 caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryState>>* self,
-                        const std::string& host) {
+                        const std::string& host,
+                        const std::function<void(const std::string&)>& say) {
   self->set_default_handler(caf::drop);
   return {
-      [self, host](const directory::directory_changed& x) {
+      [self, host, say](const directory::directory_changed& x) {
         for (const auto& e : x.what.added_or_changed) {
           if (e.host != host || e.model.empty()) continue;
           auto& known = self->state[e.name];
@@ -69,7 +70,9 @@ caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryStat
 node_tree::node_tree(caf::actor_system& system, node_setup setup,
                      std::function<void(std::string)> on_lost)
     : system_(system), setup_(std::move(setup)), on_lost_(std::move(on_lost)),
-      process_(link::random_process_id()) {}
+      process_(link::random_process_id()) {
+  if (!setup_.world.say) setup_.world.say = &say;
+}
 
 node_tree::~node_tree() { stop(); }
 
@@ -88,16 +91,18 @@ expected<void> node_tree::start_links() {
   context.timing.ping = c.health.heartbeat_interval;
   context.timing.silence_max = c.health.heartbeat_timeout;
   context.owner = directory_;
+  context.dialler = setup_.world.dialler;
   context_ = std::make_shared<const link::link_context>(std::move(context));
 
   const auto* self = c.find_host(setup_.host);
   caf::actor for_peers, for_engines;
-  auto bound = link::listen(system_, context_, self->address, self->port, for_peers);
+  const auto& listen = setup_.world.listen;
+  auto bound = listen(system_, context_, self->address, self->port, for_peers);
   if (!bound)
     return error{bound.error().code, to_string(self->where) + ": " + bound.error().message};
   ground_.push_back({"the listener for nodes", for_peers});
   // Engines come over loopback, whatever the host's own address is.
-  bound = link::listen(system_, context_, "127.0.0.1", 0, for_engines);
+  bound = listen(system_, context_, "127.0.0.1", 0, for_engines);
   if (!bound) return std::move(bound).error();
   ground_.push_back({"the listener for engines", for_engines});
   engine_port_ = *bound;
@@ -172,6 +177,7 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
     o.office = office_;
     o.directory = directory_;
     o.view = view_;
+    o.start = setup_.world.start_engine;
     children.push_back({launcher::launcher_name(engine),
                         [this, o](std::uint64_t) mutable -> expected<caf::actor> {
                           o.seed = next_generation();
@@ -188,7 +194,7 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
 void node_tree::add_announcer(std::vector<supervision::child_spec>& children) {
   children.push_back({"announcer",
                       [this](std::uint64_t) -> expected<caf::actor> {
-                        auto started = system_.spawn(announcer, setup_.host);
+                        auto started = system_.spawn(announcer, setup_.host, setup_.world.say);
                         caf::anon_send(directory_, directory::subscribe{started});
                         return started;
                       },
@@ -211,7 +217,8 @@ expected<void> node_tree::start() {
   if (auto listening = start_links(); !listening) return listening;
   data_ = std::make_unique<data_plane>(system_, setup_.cluster,
                                        data_plane_ground{setup_.host, office_, view_, directory_,
-                                                         [this] { return next_generation(); }});
+                                                         [this] { return next_generation(); },
+                                                         setup_.world.first_lease});
   if (auto listening = data_->open_gateway(); !listening) return listening;
   supervision::supervisor_options o;
   o.name = "node/" + setup_.host;

@@ -23,6 +23,20 @@
 
 namespace troupe::apps {
 
+/// What of a node reaches beyond its own actors. A simulation has a network, processes and a
+/// terminal of its own.
+struct node_world {
+  /// As `link::listen`.
+  std::function<expected<std::uint16_t>(caf::actor_system&,
+                                        std::shared_ptr<const link::link_context>,
+                                        const std::string&, std::uint16_t, caf::actor&)>
+      listen = &link::listen;
+  caf::actor dialler;  ///< see `link::link_context::dialler`
+  launcher::child_starter start_engine = &launcher::child_process::start;
+  std::function<void(const std::string&)> say;  ///< empty: `apps::say`
+  std::uint64_t first_lease = 0;                ///< see `router::router_options`
+};
+
 /// What a node is made from; immutable once the tree stands.
 struct node_setup {
   config::cluster cluster;
@@ -30,6 +44,7 @@ struct node_setup {
   std::string config_file;
   std::string program;          ///< this executable, for engines
   std::uint64_t started_s = 0;  ///< Unix time of the start: the high part of every generation
+  node_world world{};
 };
 
 /// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over
@@ -58,6 +73,8 @@ class node_tree {
   void stop();
 
   std::string describe() const;
+  /// After `start`.
+  data_plane& data() { return *data_; }
 
   /// The current incarnation of `drain/<host>`: what a console gives its orders to. Any thread.
   caf::actor current_drain();

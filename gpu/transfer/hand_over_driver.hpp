@@ -97,6 +97,9 @@ class hand_over_service::driver final : public events, public std::enable_shared
   /// Buffers that one session may hold while others run, too.
   std::size_t share() const;
 
+  time_point time_now() const {
+    return options_.now ? options_.now() : std::chrono::steady_clock::now();
+  }
   void handle(peer_id from, hand_over_message message);
   void opened(receiving& r, peer_id from, offer_of_kv offer);
   void run(sending& s, const actions& todo);

@@ -68,6 +68,9 @@ class hand_over_service {
         8U << 20U;  ///< of one buffer: the largest piece; the same on both sides
     std::size_t buffers = 8;
     std::chrono::milliseconds timeout{10'000};
+    /// The clock of deadlines and durations; `tick` takes the same. Empty:
+    /// std::chrono::steady_clock::now.
+    std::function<time_point()> now{};
   };
   using make_backend = std::function<expected<std::unique_ptr<backend>>(events&)>;
 

@@ -10,8 +10,6 @@
 
 namespace troupe::transfer {
 
-inline time_point time_now() { return std::chrono::steady_clock::now(); }
-
 inline std::chrono::microseconds time_between(time_point a, time_point b) {
   return std::chrono::duration_cast<std::chrono::microseconds>(b - a);
 }

@@ -306,6 +306,11 @@ void host_fabric::pump_in_background() {
 }
 
 void host_fabric::kill(std::span<const std::byte> address, bool silently) {
+  kill(address, [silently](std::span<const std::byte>) { return silently; });
+}
+
+void host_fabric::kill(std::span<const std::byte> address,
+                       const std::function<bool(std::span<const std::byte>)>& silently) {
   std::uint64_t id = 0;
   if (address.size() != sizeof id) return;
   std::memcpy(&id, address.data(), sizeof id);
@@ -313,7 +318,7 @@ void host_fabric::kill(std::span<const std::byte> address, bool silently) {
   auto& dead = state_->workers[id];
   dead.alive = false;
   for (auto& [peer, known] : dead.peers) {
-    if (silently) {
+    if (silently(std::as_bytes(std::span{&known.other, 1}))) {
       if (auto* other = state_->find(known.other); other != nullptr)
         other->peers[static_cast<std::uint64_t>(known.theirs)].broken = true;
     } else {

@@ -2,8 +2,11 @@
 
 #include "gpu/transfer/backend.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 
 namespace troupe::transfer {
 
@@ -29,6 +32,9 @@ class host_fabric {
   /// The worker of this address dies: everyone connected to it is told, unless `silently`; then
   /// only `disconnect(certainly_dead)` ends what was under way.
   void kill(std::span<const std::byte> address, bool silently);
+  /// The same, where it depends on the peer, of which the address is given.
+  void kill(std::span<const std::byte> address,
+            const std::function<bool(std::span<const std::byte> peer)>& silently);
   /// The next pieces fail in transit at both ends.
   void fail_pieces(std::size_t count);
 
