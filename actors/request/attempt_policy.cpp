@@ -6,6 +6,8 @@
 
 namespace troupe::request {
 
+using names = std::vector<std::string>;
+
 bool is_transfer_failure(const std::string& code) {
   // Those of the hand-over's protocol, of its wire, and of the transports.
   static constexpr std::array<std::string_view, 21> codes = {
@@ -28,8 +30,6 @@ std::chrono::milliseconds grown_pause(std::uint32_t times) {
 attempt_decision by_cause(const ended_attempt& e) {
   switch (e.how) {
   case attempt_end::router_silent:
-  case attempt_end::worker_unknown:
-    // A worker may be back, as a younger one, before this node hears of it.
     return {true, route_retry_pause, {}};
   case attempt_end::route_refused:
     // A stream that the client has begun to read waits for a worker; a new request is told at once.
@@ -39,6 +39,10 @@ attempt_decision by_cause(const ended_attempt& e) {
     return {true, quarantine_retry_pause, {}};
   case attempt_end::under_suspicion:
     return {true, {}, {}};
+  case attempt_end::worker_unknown:
+    // It may be back, as a younger one, before this node hears of it. Or the router's host reaches
+    // it while this one does not: it would be chosen until the attempts are used up.
+    return {true, route_retry_pause, e.worker.empty() ? names{} : names{e.worker}};
   case attempt_end::job_ended:
     if (!e.retryable) return {};
     // The first message of two wins. If only its worker were avoided, one that breaks all its

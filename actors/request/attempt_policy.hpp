@@ -36,7 +36,7 @@ struct ended_attempt {
   std::uint32_t number = 1;   ///< attempts that have ended so, this one included
   bool client_reads = false;  ///< the client has been told that the prompt is accepted
   bool retryable = false;     ///< `job_ended`: what the worker says
-  std::string worker;         ///< who is gone, failed or broke the stream; else empty
+  std::string worker;         ///< who is gone or not known, failed or broke the stream; else empty
   std::string prefill;        ///< whom the attempt ran at; empty where there was nobody
   std::string decode;
   failure why;

@@ -206,7 +206,7 @@ struct request_state {
       if (i != all->end() && i->second.generation == w.generation && may_work(i->second.state))
         continue;
       const std::string worker = w.name;
-      return end_attempt(l, attempt_end::worker_unknown, "",
+      return end_attempt(l, attempt_end::worker_unknown, worker,
                          {503, "worker_unknown",
                           worker + " was chosen, but it is not there (any more).", "",
                           std::chrono::milliseconds{1'000}});

@@ -126,11 +126,19 @@ TEST_CASE("a new request is told at once that nobody can serve it; a stream wait
   CHECK_FALSE(decide(e).again);
 }
 
-TEST_CASE("a silent router and a stale route blame no worker, and are given a pause") {
-  for (auto how : {attempt_end::router_silent, attempt_end::worker_unknown}) {
-    const auto d = decide(ended(how));
-    CHECK(d.again);
-    CHECK(d.exclude.empty());
-    CHECK(d.pause == route_retry_pause);
-  }
+TEST_CASE("a silent router blames no worker, and is given a pause") {
+  const auto d = decide(ended(attempt_end::router_silent));
+  CHECK(d.again);
+  CHECK(d.exclude.empty());
+  CHECK(d.pause == route_retry_pause);
+}
+
+TEST_CASE("a worker that the router knows and this node does not is avoided, after a pause") {
+  const auto d = decide(ended(attempt_end::worker_unknown));
+  CHECK(d.again);
+  CHECK(d.exclude == names{"decode/p/b.0"});
+  CHECK(d.pause == route_retry_pause);
+  auto nameless = ended(attempt_end::worker_unknown);
+  nameless.worker.clear();
+  CHECK(decide(nameless).exclude.empty());
 }
