@@ -8,6 +8,10 @@
 #include "apps/engine_command.hpp"
 #endif
 
+#if __has_include("apps/sim/sim_command.hpp")
+#include "apps/sim/sim_command.hpp"
+#endif
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -26,6 +30,9 @@ int main(int argc, char** argv) {
 #endif
 #if __has_include("apps/bench/bench_command.hpp")
   troupe::apps::add_bench_command(app, exit_code);
+#endif
+#if __has_include("apps/sim/sim_command.hpp")
+  troupe::apps::add_sim_command(app, exit_code);
 #endif
   troupe::apps::add_config_command(app, exit_code);
 

@@ -157,6 +157,7 @@ bool simulated_runner::spend(std::chrono::nanoseconds time) {
 
 simulated_fault simulated_runner::next_fault() {
   ++passes_;
+  if (options_.choose_fault) return options_.choose_fault();
   if (options_.fault == simulated_fault::none || options_.fault_probability_per_step <= 0)
     return simulated_fault::none;
   const auto random = philox4x32(

@@ -46,6 +46,8 @@ struct simulated_options {
   std::vector<token_id> crash_on;
   double slow_factor = 10;
   std::uint64_t seed = 1;  ///< of the faults; answers depend on the prefix only
+  /// Says of each pass which fault it has, instead of the draw. Empty: the draw does.
+  std::function<simulated_fault()> choose_fault;
 
   /// The outside world. `sleep` gets slices of at most `slice_max`, between which aborts are heard
   /// and progress is shown.

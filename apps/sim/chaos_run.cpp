@@ -1,0 +1,318 @@
+#include "apps/sim/chaos_run.hpp"
+
+#include "actors/router/router_actor.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace troupe::sim {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto arrivals = 12'000ms;
+constexpr auto start_limit = 30'000ms;
+constexpr auto end_limit = 180'000ms;
+/// After the last request: leases lapse, transfers time out, faults are taken back, engines come
+/// back. How often it is looked whether all is done, and for how long at most.
+constexpr auto rest_interval = 1'000ms;
+constexpr auto rest_limit = 60'000ms;
+/// How often nodes are asked whether they could serve.
+constexpr auto gap_interval = 100ms;
+/// As systemd would.
+constexpr auto node_restart = 500ms;
+/// An engine that was frozen, or whose node was, may be taken for lost for so long after it.
+constexpr auto excuse_lasts = 15'000ms;
+
+config::cluster make_cluster(seeded random) {
+  config::cluster c;
+  c.section.id = "simulation";
+  std::uint16_t port = 7'000;
+  for (const auto* name : {"a", "b", "c"}) {
+    config::host h;
+    h.name = name;
+    h.address = std::string{"10.0.0."} + std::to_string(c.hosts.size() + 1);
+    h.port = port++;
+    c.hosts.push_back(h);
+  }
+  config::model m;
+  m.name = "m";
+  m.context_tokens = context_tokens;
+  c.models.push_back(m);
+  auto pool = [&](const char* name, config::pool_role role, std::vector<std::string> hosts) {
+    config::pool p;
+    p.name = name;
+    p.model = "m";
+    p.role = role;
+    p.hosts = std::move(hosts);
+    p.slots = 4 + static_cast<std::uint32_t>(random.below(12));
+    p.kv_tokens = 4'096 + 2'048 * static_cast<std::uint32_t>(random.below(4));
+    p.step_tokens = 64 << random.below(3);
+    p.cached_prefixes = 8;
+    p.engine = config::engine_kind::simulated;
+    c.pools.push_back(p);
+  };
+  const auto layout = random.below(3);
+  if (layout == 0) {
+    pool("p", config::pool_role::prefill, {"a", "b", "c"});
+    pool("d", config::pool_role::decode, {"a", "b", "c"});
+  } else if (layout == 1) {
+    pool("p", config::pool_role::prefill, {"a", "b"});
+    pool("d", config::pool_role::decode, {"b", "c"});
+    pool("x", config::pool_role::both, {"a", "c"});
+  } else {
+    pool("p", config::pool_role::prefill, {"a", "b", "c"});
+    pool("d", config::pool_role::decode, {"a", "b", "c"});
+    pool("x", config::pool_role::both, {"b"});
+  }
+  config::router r;
+  r.host = "a";
+  c.routers.push_back(r);
+  c.health.transfer_timeout = 4'000ms;
+  c.health.load_timeout = 6'000ms;
+  c.health.restart_intensity = 4 + static_cast<std::uint32_t>(random.below(4));
+  c.health.restart_backoff_max = 2'000ms;
+  c.transfer.kind = "host";
+  c.transfer.piece_bytes_max = 8U << 10U;
+  c.transfer.buffer_bytes = (3 + random.below(4)) * (8U << 10U);
+  return c;
+}
+
+class chaos {
+ public:
+  explicit chaos(const run_options& o)
+      : options_(o), world_(o.seed, make_cluster(seeded{o.seed, 10}), o.readable),
+        injector_(world_, phases_, [this](const msg::request_id& id) { return home_of(id); }) {
+    world_.when().on_message = [this](const caf::type_erased_tuple& m) { phases_.sees(m); };
+    world_.kv().on_control = [this](std::span<const std::byte> b) { phases_.sees_control(b); };
+    world_.on_engine_started = [this](engine_process& e) { started(e); };
+    world_.on_node_down = [this](process_id p) { cut_off(p); };
+    world_.on_node_lost = [this](const std::string& host, const std::string&) {
+      world_.when().after(node_restart, no_process, [this, host] { world_.start_node(host); });
+    };
+  }
+
+  run_result run() {
+    for (const auto& host : world_.hosts()) world_.start_node(host);
+    if (!world_.run(start_limit, [this] { return not_ready().empty(); }))
+      record_.not_ready.push_back("the cluster is not ready at the start");
+    start_clients();
+    for (const auto& f : plan_faults(seeded{options_.seed, 12}, options_.faults, arrivals))
+      world_.when().after(f.at, no_process, [this, f] { injector_.inject(f); });
+    look_for_gaps();
+    world_.run(end_limit, [this] { return all_over(); });
+    come_to_rest();
+    return result();
+  }
+
+ private:
+  std::string home_of(const msg::request_id& id) const {
+    const auto& c = clients_.at(id.low - 1);
+    return c->over() ? std::string{} : c->host;
+  }
+
+  // -- while it runs -------------------------------------------------------------
+  void started(engine_process& e) {
+    record_.starts.push_back({e.name(), world_.when().running(), world_.now()});
+    e.on_killed_by_launcher = [this](engine_process& killed) {
+      const bool excused = killed.hangs() || killed.mood().never_loads ||
+                           world_.when().frozen(killed.process()) ||
+                           (killed.last_excuse() != time_point{} &&
+                            world_.now() - killed.last_excuse() < excuse_lasts);
+      record_.kills.push_back({killed.name(), world_.now(), excused});
+    };
+  }
+
+  void cut_off(process_id gateway) {
+    for (const auto& c : clients_)
+      if (c->submitted && !c->over() && c->gateway == gateway) {
+        c->cut_off = true;
+        c->ended = world_.now();
+      }
+  }
+
+  void start_clients() {
+    const auto hosts = world_.hosts();
+    const auto plan = plan_requests(seeded{options_.seed, 11}, options_.requests, hosts.size(),
+                                    arrivals);
+    for (const auto& p : plan) {
+      auto r = std::make_shared<client_record>();
+      r->number = clients_.size();
+      r->id = {options_.seed, r->number + 1};
+      r->name = "r" + std::to_string(r->number);
+      r->plan = p;
+      r->host = hosts[p.host];
+      clients_.push_back(r);
+      world_.when().after(p.at, no_process, [this, r] { ask(r); });
+    }
+  }
+
+  /// As a load balancer would: somebody who is up.
+  void ask(const std::shared_ptr<client_record>& r) {
+    auto* n = &world_.node_at(r->host);
+    if (!n->up() || world_.when().frozen(n->process))
+      for (const auto& host : world_.hosts()) {
+        auto& other = world_.node_at(host);
+        if (!other.up() || world_.when().frozen(other.process)) continue;
+        n = &other;
+        break;
+      }
+    if (!n->up()) {
+      r->refused = true;
+      r->begun = r->ended = world_.now();
+      return;
+    }
+    r->host = n->host;
+    phases_.begins(r->id);
+    world_.when().within(n->process, [&] { submit(world_, r, phases_); });
+  }
+
+  bool all_over() const {
+    return std::all_of(clients_.begin(), clients_.end(), [](const auto& r) { return r->over(); });
+  }
+
+  /// When a node sees nobody who could serve the model.
+  void look_for_gaps() {
+    for (auto& [host, n] : world_.nodes()) {
+      const bool ready = n.up() && n.tree->data().front()->models().front().ready;
+      auto open = gaps_.find(host);
+      if (ready && open != gaps_.end()) {
+        record_.no_capacity.push_back({host, open->second, world_.now()});
+        gaps_.erase(open);
+      } else if (!ready && open == gaps_.end()) {
+        gaps_[host] = world_.now();
+      }
+    }
+    if (!done_) world_.when().after(gap_interval, no_process, [this] { look_for_gaps(); });
+  }
+
+  // -- at its end ------------------------------------------------------------------
+  /// Engines that do not serve, as each node sees it; those that were given up are not meant.
+  std::vector<std::string> not_ready() {
+    std::vector<std::string> all;
+    for (auto& [host, n] : world_.nodes()) {
+      if (!n.up()) {
+        all.push_back("node " + host + " is down");
+        continue;
+      }
+      const auto seen = n.tree->data().view()->get();
+      for (const auto& h : world_.cluster().hosts)
+        for (const auto& e : config::engines_on(world_.cluster(), h.name)) {
+          const auto i = seen->find(e.name);
+          if (i == seen->end())
+            all.push_back(host + " does not know " + e.name);
+          else if (i->second.state != msg::EntryState::READY &&
+                   i->second.state != msg::EntryState::FAILED)
+            all.push_back(host + " sees " + e.name + " in state " +
+                          std::to_string(static_cast<int>(i->second.state)) + ": " +
+                          i->second.detail);
+          else if (auto* there = world_.engine(e.name); there != nullptr && there->serving() &&
+                                                        i->second.generation != there->generation())
+            all.push_back(host + " knows an earlier incarnation of " + e.name);
+        }
+    }
+    return all;
+  }
+
+  void read_books() {
+    record_.workers.clear();
+    record_.nodes.clear();
+    for (auto* e : world_.living_engines()) {
+      if (!e->serving() || e->hangs()) continue;
+      worker_books b;
+      b.engine = e->name();
+      b.routes = e->workers_host()->routes();
+      const auto audit = e->workers_host()->engine().audit();
+      b.jobs = audit.jobs;
+      b.referenced = audit.referenced;
+      b.mismatches = audit.mismatches;
+      if (e->hand_over() != nullptr) {
+        const auto g = e->hand_over()->read_gauges();
+        b.hand_overs = g.sending + g.receiving + g.early_opens;
+        b.buffers = g.buffers;
+        b.buffers_free = g.buffers_free;
+      }
+      record_.workers.push_back(std::move(b));
+    }
+    for (auto& [host, n] : world_.nodes()) {
+      if (!n.up()) continue;
+      const auto hub = n.tree->data().current_hub();
+      record_.nodes.push_back({host, hub.gate->open(), hub.gate->held_bytes(), hub.jobs->size()});
+    }
+    record_.router_leases = 0;
+    auto& router_node = world_.node_at(world_.cluster().routers.front().host);
+    if (!router_node.up()) return;
+    for (const auto& r : world_.when().actors_named(router_node.process, "router"))
+      world_.system().spawn(
+          [this](caf::event_based_actor* self, const caf::actor& router) {
+            self->request(router, caf::infinite, router::read_books{})
+                .then([this](const router::router_books& b) {
+                  record_.router_leases = b.open_leases;
+                });
+          },
+          r);
+    world_.run(0ms, [] { return false; });
+  }
+
+  void come_to_rest() {
+    const auto until = world_.now() + rest_limit;
+    do {
+      world_.run(rest_interval, [] { return false; });
+      record_.not_ready = not_ready();
+      if (injector_.all_taken_back() && record_.not_ready.empty())
+        read_books();
+      else
+        continue;
+      if (check_books(record_).empty()) break;
+    } while (world_.now() < until);
+    done_ = true;
+    read_books();
+    for (const auto& [host, from] : gaps_)
+      record_.no_capacity.push_back({host, from, world_.now()});
+  }
+
+  run_result result() {
+    run_result x;
+    x.seed = options_.seed;
+    x.hash = world_.log().hash();
+    x.events = world_.log().events();
+    x.virtual_time = std::chrono::duration_cast<std::chrono::milliseconds>(
+        world_.now().time_since_epoch() - std::chrono::hours{1});
+    x.requests = clients_.size();
+    for (const auto& r : clients_) {
+      record_.clients.push_back(r);
+      x.finished += r->sum ? 1 : 0;
+      x.left += r->left ? 1 : 0;
+      x.cut_off += r->cut_off ? 1 : 0;
+      if (!r->failure) continue;
+      ++x.failed;
+      ++x.failures[r->failure->code];
+    }
+    record_.faults = injector_.done();
+    record_.restart_intensity = world_.cluster().health.restart_intensity;
+    record_.restart_period = world_.cluster().health.restart_period -
+                             world_.cluster().health.restart_backoff_max;
+    x.faults = record_.faults.size();
+    x.hits = injector_.hits();
+    x.findings = check_all(record_);
+    x.lines = world_.log().lines();
+    return x;
+  }
+
+  run_options options_;
+  run_record record_;
+  phase_watch phases_;
+  std::vector<std::shared_ptr<client_record>> clients_;
+  std::map<std::string, time_point> gaps_;
+  bool done_ = false;
+  world world_;
+  injector injector_;
+};
+
+}  // namespace
+
+run_result run_chaos(const run_options& options) { return chaos{options}.run(); }
+
+}  // namespace troupe::sim

@@ -1,0 +1,204 @@
+#include "apps/sim/checkers.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace troupe::sim {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// From a deadline to the client's end: timers are set to the millisecond, messages take a moment.
+constexpr auto deadline_slack = 500ms;
+/// A fault's effects go on for so long after it: detection, another attempt, restarts.
+constexpr auto aftermath = 16'000ms;
+
+std::string at(time_point t) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(t.time_since_epoch() -
+                                                                              std::chrono::hours{1})
+                            .count()) +
+         " ms";
+}
+
+bool overlap(time_point a, time_point b, time_point c, time_point d) { return a <= d && c <= b; }
+
+/// A fault of one of these kinds that had to do with this host (empty: any) in a request's time.
+bool hit(const run_record& r, const client_record& c, std::initializer_list<fault_kind> kinds,
+         const std::string& host, std::chrono::milliseconds after = aftermath) {
+  return std::any_of(r.faults.begin(), r.faults.end(), [&](const done_fault& f) {
+    return std::find(kinds.begin(), kinds.end(), f.what) != kinds.end() &&
+           (host.empty() || std::find(f.hosts.begin(), f.hosts.end(), host) != f.hosts.end()) &&
+           overlap(f.from, f.until + after, c.begun, c.ended);
+  });
+}
+
+bool begins_with(const std::string& whole, const std::string& part) {
+  return whole.compare(0, part.size(), part) == 0;
+}
+
+/// Why a failure of this code may be; false: nothing excuses it.
+bool excused(const run_record& r, const client_record& c) {
+  const auto& code = c.failure->code;
+  const auto& shape = catalogue()[c.plan.shape];
+  using k = fault_kind;
+  if (!shape.refusal.empty() && code == shape.refusal) return true;
+  if (code == "deadline_exceeded") return c.ended >= c.begun + c.plan.timeout;
+  // The router's host, or the way to it.
+  if (code == "router_unavailable")
+    return hit(r, c, {k::kill_router}, "") || hit(r, c,
+                                                  {k::kill_node, k::lose_host, k::freeze_node,
+                                                   k::cut_link, k::cut_one_way, k::kill_link},
+                                                  "a");
+  // Its own hub has died: the request's state is lost.
+  if (code == "internal_error" || code == "hub_replaced" || code == "request_lost")
+    return hit(r, c, {k::kill_hub}, c.host);
+  if (code == "no_ready_worker" || code == "worker_unknown" || code == "worker_lost")
+    return std::any_of(r.no_capacity.begin(), r.no_capacity.end(), [&](const auto& g) {
+      return overlap(g.from - 1'000ms, g.until + 1'000ms, c.begun, c.ended);
+    });
+  return false;
+}
+
+}  // namespace
+
+std::vector<finding> check_endings(const run_record& r) {
+  std::vector<finding> all;
+  for (const auto& c : r.clients) {
+    const auto say = [&](const std::string& what) {
+      all.push_back({"endings", c->name + " at " + c->host + ": " + what});
+    };
+    if (!c->over()) {
+      say("has not ended");
+      continue;
+    }
+    if (c->endings > 1) say("was told " + std::to_string(c->endings) + " ends");
+    if (c->late_word) say("was told something after its end");
+    if (c->early_delta) say("got tokens before it was accepted");
+    if (c->accepted > 1) say("was accepted " + std::to_string(c->accepted) + " times");
+    if (c->cut_off || c->refused) continue;
+    // While its node stood still, nobody could tell it.
+    std::chrono::nanoseconds stood{0};
+    for (const auto& f : r.faults)
+      if (f.what == fault_kind::freeze_node && f.victim == c->host) stood += f.until - f.from;
+    const auto late = c->ended - (c->begun + c->plan.timeout + deadline_slack + stood);
+    if (late.count() > 0)
+      say("ended " +
+          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(late).count()) +
+          " ms too late");
+  }
+  return all;
+}
+
+std::vector<finding> check_answers(const run_record& r) {
+  std::vector<finding> all;
+  for (const auto& c : r.clients) {
+    const auto& shape = catalogue()[c->plan.shape];
+    const auto say = [&](const std::string& what) {
+      all.push_back({"answers", c->name + " at " + c->host + ": " + what});
+    };
+    if (c->index_gap) say("tokens were missing or repeated");
+    if (c->sum && !shape.refusal.empty()) say("was answered, but is to be refused");
+    std::uint32_t sampled = 0;
+    for (std::size_t i = 0; i < shape.answer.size() && i < c->got.size(); ++i) {
+      const auto& want = shape.answer[i];
+      const auto& got = c->got[i];
+      sampled += static_cast<std::uint32_t>(got.ids.size());
+      const auto which = "choice " + std::to_string(i) + ": ";
+      const auto same = std::min(want.ids.size(), got.ids.size());
+      if (got.ids.size() > want.ids.size() ||
+          !std::equal(got.ids.begin(), got.ids.begin() + static_cast<std::ptrdiff_t>(same),
+                      want.ids.begin()))
+        say(which + "other tokens than without a failure");
+      else if (!begins_with(want.text, got.text))
+        say(which + "other text than without a failure");
+      else if (c->sum && (got.ids.size() != want.ids.size() || got.text != want.text))
+        say(which + "ended early, with " + std::to_string(got.ids.size()) + " of " +
+            std::to_string(want.ids.size()) + " tokens");
+      else if (c->sum && got.why != want.why)
+        say(which + "another finish reason");
+    }
+    if (c->sum && c->sum->completion_tokens != sampled)
+      say("usage says " + std::to_string(c->sum->completion_tokens) + " tokens, there were " +
+          std::to_string(sampled));
+  }
+  return all;
+}
+
+std::vector<finding> check_failures(const run_record& r) {
+  std::vector<finding> all;
+  for (const auto& c : r.clients)
+    if (c->failure && !c->refused && !excused(r, *c))
+      all.push_back({"failures", c->name + " at " + c->host + " from " + at(c->begun) + " to " +
+                                     at(c->ended) + ": " + c->failure->code + ": " +
+                                     c->failure->message});
+  return all;
+}
+
+std::vector<finding> check_books(const run_record& r) {
+  std::vector<finding> all;
+  if (r.router_leases > 0)
+    all.push_back({"leases", "the router has " + std::to_string(r.router_leases) +
+                                 " leases that nobody gave back"});
+  for (const auto& n : r.nodes)
+    if (n.open_requests + n.prompt_bytes + n.jobs > 0)
+      all.push_back({"hubs", n.host + " holds " + std::to_string(n.open_requests) + " requests, " +
+                                 std::to_string(n.prompt_bytes) + " prompt bytes, " +
+                                 std::to_string(n.jobs) + " jobs"});
+  for (const auto& w : r.workers) {
+    const auto say = [&](const char* checker, const std::string& what) {
+      all.push_back({checker, w.engine + ": " + what});
+    };
+    for (const auto& m : w.mismatches) say("kv", "the books do not balance: " + m);
+    if (w.referenced > 0) say("kv", std::to_string(w.referenced) + " tokens of KV are referenced");
+    if (w.routes + w.jobs > 0)
+      say("jobs", std::to_string(w.routes) + " jobs at the worker, " + std::to_string(w.jobs) +
+                      " in the engine");
+    if (w.hand_overs > 0) say("hand-overs", std::to_string(w.hand_overs) + " are open");
+    if (w.buffers_free != w.buffers)
+      say("buffers", std::to_string(w.buffers - w.buffers_free) + " of " +
+                         std::to_string(w.buffers) + " have not come back");
+  }
+  return all;
+}
+
+std::vector<finding> check_kills(const run_record& r) {
+  std::vector<finding> all;
+  for (const auto& k : r.kills)
+    if (!k.excused)
+      all.push_back({"kills", k.engine + " was killed at " + at(k.at) + " though it could go on"});
+  return all;
+}
+
+std::vector<finding> check_restarts(const run_record& r) {
+  std::vector<finding> all;
+  std::map<std::pair<std::string, std::uint64_t>, std::vector<time_point>> by_launcher;
+  for (const auto& s : r.starts) by_launcher[{s.engine, s.launcher}].push_back(s.at);
+  for (const auto& [who, times] : by_launcher)
+    // The first is no restart.
+    for (std::size_t i = 1; i + r.restart_intensity < times.size(); ++i)
+      if (times[i + r.restart_intensity] - times[i] < r.restart_period) {
+        all.push_back({"restarts", who.first + " was restarted more than " +
+                                       std::to_string(r.restart_intensity) + " times from " +
+                                       at(times[i])});
+        break;
+      }
+  return all;
+}
+
+std::vector<finding> check_readiness(const run_record& r) {
+  std::vector<finding> all;
+  for (const auto& text : r.not_ready) all.push_back({"readiness", text});
+  return all;
+}
+
+std::vector<finding> check_all(const run_record& r) {
+  std::vector<finding> all;
+  for (auto* check : {check_endings, check_answers, check_failures, check_books, check_kills,
+                      check_restarts, check_readiness})
+    for (auto& f : check(r)) all.push_back(std::move(f));
+  return all;
+}
+
+}  // namespace troupe::sim

@@ -1,0 +1,90 @@
+#pragma once
+
+#include "apps/sim/client.hpp"
+#include "apps/sim/injector.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::sim {
+
+/// Something that must not be.
+struct finding {
+  std::string checker;
+  std::string text;
+};
+
+/// What a worker and all under it hold, by their own word and by the engine's.
+struct worker_books {
+  std::string engine;
+  std::size_t routes = 0;  ///< jobs that its host knows
+  std::uint32_t jobs = 0;  ///< in the engine
+  std::uint32_t referenced = 0;
+  std::vector<std::string> mismatches;  ///< the ledger against the runner
+  std::size_t hand_overs = 0;
+  std::size_t buffers = 0, buffers_free = 0;
+};
+
+/// What a node holds for its clients.
+struct node_books {
+  std::string host;
+  std::uint32_t open_requests = 0;
+  std::uint64_t prompt_bytes = 0;
+  std::size_t jobs = 0;
+};
+
+struct engine_start {
+  std::string engine;
+  std::uint64_t launcher = 0;  ///< each incarnation of a launcher counts by itself
+  time_point at{};
+};
+
+/// A launcher killed its engine.
+struct engine_kill {
+  std::string engine;
+  time_point at{};
+  bool excused = false;  ///< it hung, was frozen, never loaded, or its node stood still
+};
+
+/// All that there is to judge about a run when it has come to rest.
+struct run_record {
+  std::vector<std::shared_ptr<const client_record>> clients;
+  std::vector<done_fault> faults;
+  std::vector<worker_books> workers;
+  std::vector<node_books> nodes;
+  std::size_t router_leases = 0;
+  std::vector<engine_start> starts;
+  std::vector<engine_kill> kills;
+  std::uint32_t restart_intensity = 0;
+  std::chrono::milliseconds restart_period{0};
+  /// Times at which some node had no ready way to serve the model, as it saw it.
+  struct gap {
+    std::string host;
+    time_point from{}, until{};
+  };
+  std::vector<gap> no_capacity;
+  std::vector<std::string> not_ready;    ///< at the end, and not failed
+  std::chrono::milliseconds silence{0};  ///< until a lost peer is noticed
+};
+
+// Each is pure and says what it found.
+
+/// Every request has ended once, in time, and nothing was said out of turn.
+std::vector<finding> check_endings(const run_record& r);
+/// What clients got is what an unfailed run gives, or the beginning of it.
+std::vector<finding> check_answers(const run_record& r);
+/// What failed had a cause that nobody could mend.
+std::vector<finding> check_failures(const run_record& r);
+/// Nothing is held any more.
+std::vector<finding> check_books(const run_record& r);
+/// No engine that made progress was killed.
+std::vector<finding> check_kills(const run_record& r);
+std::vector<finding> check_restarts(const run_record& r);
+/// All that was not given up serves again.
+std::vector<finding> check_readiness(const run_record& r);
+
+std::vector<finding> check_all(const run_record& r);
+
+}  // namespace troupe::sim

@@ -1,0 +1,60 @@
+#include "apps/sim/faults.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe::sim {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+std::chrono::milliseconds lasting(fault_kind k, seeded& random) {
+  switch (k) {
+  case fault_kind::freeze_engine_short:
+    return random.between(100ms, 2'500ms);
+  case fault_kind::thaw_fenced_engine:
+    return random.between(5'000ms, 9'000ms);
+  case fault_kind::slow_engine:
+    return random.between(500ms, 4'000ms);
+  case fault_kind::cut_link:
+  case fault_kind::cut_one_way:
+    return random.chance(0.4) ? random.between(50ms, 3'000ms) : random.between(3'000ms, 9'000ms);
+  case fault_kind::kill_node:
+  case fault_kind::lose_host:
+    return random.between(200ms, 4'000ms);
+  case fault_kind::freeze_node:
+    return random.chance(0.5) ? random.between(100ms, 3'000ms) : random.between(3'000ms, 8'000ms);
+  default:
+    return 0ms;
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(fault_kind k) {
+  static constexpr std::array<std::string_view, fault_kinds> names = {
+      "kill_engine", "kill_loading", "stuck_loading", "crash_in_step", "freeze_short",
+      "freeze_long", "thaw_fenced",  "hang_in_step",  "slow_engine",   "garbage",
+      "lose_kv",     "cut_link",     "cut_one_way",   "kill_node",     "lose_host",
+      "freeze_node", "kill_hub",     "kill_router",   "kill_launcher", "kill_watchdog",
+      "kill_link",   "stop_engine"};
+  return names[static_cast<std::size_t>(k)];
+}
+
+std::vector<planned_fault> plan_faults(seeded random, std::size_t count,
+                                       std::chrono::milliseconds during) {
+  std::vector<planned_fault> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    planned_fault f;
+    f.what = static_cast<fault_kind>(random.below(fault_kinds));
+    f.at = random.between(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{during});
+    f.lasts = lasting(f.what, random);
+    f.draw = random.next();
+    all.push_back(f);
+  }
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  return all;
+}
+
+}  // namespace troupe::sim

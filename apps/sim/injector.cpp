@@ -1,0 +1,226 @@
+#include "apps/sim/injector.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+
+namespace troupe::sim {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Its launcher acts upon a frozen engine after 4 s of silence and 10 s without a link.
+constexpr auto frozen_until_fenced = 30'000ms;
+constexpr double slowness = 20;
+/// How the host of a worker is found in its name: `decode/d/a.0`.
+std::string host_of_worker(const std::string& name) {
+  const auto slash = name.rfind('/');
+  const auto dot = name.rfind('.');
+  return slash == std::string::npos || dot == std::string::npos
+             ? std::string{}
+             : name.substr(slash + 1, dot - slash - 1);
+}
+
+}  // namespace
+
+injector::injector(world& w, phase_watch& watch,
+                   std::function<std::string(const msg::request_id&)> home_of)
+    : world_(w), watch_(watch), home_of_(std::move(home_of)) {}
+
+engine_process* injector::pick_engine(std::uint64_t draw, bool serving) {
+  auto all = world_.living_engines();
+  std::erase_if(all, [&](const auto* e) {
+    return e->serving() != serving || world_.when().frozen(e->process());
+  });
+  return all.empty() ? nullptr : all[draw % all.size()];
+}
+
+std::string injector::pick_host(std::uint64_t draw) const {
+  std::vector<std::string> up;
+  for (const auto& [host, n] : world_.nodes())
+    if (n.up() && !world_.when().frozen(n.process)) up.push_back(host);
+  return up.empty() ? std::string{} : up[draw % up.size()];
+}
+
+void injector::count(
+    fault_kind k,
+    const std::function<bool(const phase_watch::state&, const std::string& home)>& hit) {
+  for (const auto& [id, s] : watch_.all())
+    if (hit(s, home_of_(id))) ++hits_[static_cast<std::size_t>(k)][static_cast<std::size_t>(s.now)];
+}
+
+void injector::count_engine(fault_kind k, const std::string& engine) {
+  count(k, [&](const auto& s, const auto&) { return s.prefill == engine || s.decode == engine; });
+}
+
+void injector::count_host(fault_kind k, const std::string& host) {
+  count(k, [&](const auto& s, const auto& home) {
+    return home == host || host_of_worker(s.prefill) == host || host_of_worker(s.decode) == host;
+  });
+}
+
+void injector::later(std::chrono::nanoseconds delay, std::function<void()> what) {
+  ++pending_;
+  world_.when().after(delay, no_process, [this, what = std::move(what)] {
+    --pending_;
+    what();
+  });
+}
+
+void injector::note(const planned_fault& f, std::string victim, std::vector<std::string> hosts,
+                    std::chrono::milliseconds until) {
+  world_.log().tell(world_.now(), "FAULT", [&] {
+    return std::string{to_string(f.what)} + " " + victim +
+           (until.count() > 0 ? " for " + std::to_string(until.count()) + " ms" : "");
+  });
+  done_.push_back(
+      {f.what, world_.now(), world_.now() + until, std::move(victim), std::move(hosts)});
+}
+
+void injector::inject(const planned_fault& f) {
+  switch (f.what) {
+  case fault_kind::cut_link:
+  case fault_kind::cut_one_way:
+    return hit_ways(f);
+  case fault_kind::kill_node:
+  case fault_kind::lose_host:
+  case fault_kind::freeze_node:
+    return hit_node(f);
+  case fault_kind::kill_hub:
+    return hit_actor(f, "requests");
+  case fault_kind::kill_router:
+    return hit_actor(f, "router");
+  case fault_kind::kill_launcher:
+    return hit_actor(f, "launcher");
+  case fault_kind::kill_watchdog:
+    return hit_actor(f, "watchdog");
+  case fault_kind::kill_link:
+    return hit_actor(f, "link");
+  case fault_kind::lose_kv:
+    count(f.what, [](const auto& s, const auto&) { return s.now == phase::transferring; });
+    note(f, "kv", {}, 0ms);
+    world_.kv().fail_pieces(1 + f.draw % 3);
+    return;
+  default:
+    return hit_engine(f);
+  }
+}
+
+void injector::hit_engine(const planned_fault& f) {
+  const bool loading = f.what == fault_kind::kill_loading_engine ||
+                       f.what == fault_kind::stuck_loading;
+  auto* e = pick_engine(f.draw, !loading);
+  // Nobody is loading: one is made to, first.
+  if (e == nullptr && loading && (e = pick_engine(f.draw, true)) != nullptr) {
+    const auto name = e->name();
+    e->exit({true, SIGKILL});
+    note(f, name + " (first of two)", {e->host()}, 0ms);
+    return later(1'500ms, [this, f, name] {
+      auto* again = world_.engine(name);
+      if (again == nullptr || again->serving()) return;
+      note(f, name, {again->host()}, 0ms);
+      if (f.what == fault_kind::stuck_loading)
+        again->mood().never_loads = true;
+      else
+        again->exit({true, SIGKILL});
+    });
+  }
+  if (e == nullptr) return note(f, "nobody", {}, 0ms);
+  count_engine(f.what, e->name());
+  note(f, e->name(), {e->host()}, f.lasts);
+  switch (f.what) {
+  case fault_kind::kill_engine:
+  case fault_kind::kill_loading_engine:
+    return e->exit({true, SIGKILL});
+  case fault_kind::stuck_loading:
+    e->mood().never_loads = true;
+    return;
+  case fault_kind::crash_in_step:
+    e->mood().crash = true;
+    return;
+  case fault_kind::hang_in_step:
+    e->mood().hang = true;
+    return;
+  case fault_kind::garbage:
+    e->mood().garbage = true;
+    return;
+  case fault_kind::stop_engine:
+    return e->signal(SIGTERM);
+  case fault_kind::slow_engine:
+    e->mood().slowness = slowness;
+    return later(f.lasts, [e] { e->mood().slowness = 1; });
+  default: {
+    world_.freeze(e->process());
+    e->excuse();
+    const auto lasts = f.what == fault_kind::freeze_engine_long ? frozen_until_fenced : f.lasts;
+    return later(lasts, [this, e] {
+      if (!e->alive()) return;
+      e->excuse();
+      world_.thaw(e->process());
+    });
+  }
+  }
+}
+
+void injector::hit_ways(const planned_fault& f) {
+  const auto hosts = world_.hosts();
+  const auto from = hosts[f.draw % hosts.size()];
+  const auto to = hosts[(f.draw + 1 + f.draw / 7 % (hosts.size() - 1)) % hosts.size()];
+  const bool both = f.what == fault_kind::cut_link;
+  const auto between = [&](const std::string& x, const std::string& y) {
+    return (x == from && y == to) || (x == to && y == from);
+  };
+  count(f.what, [&](const auto& s, const auto& home) {
+    const auto p = host_of_worker(s.prefill), d = host_of_worker(s.decode);
+    return between(home, p) || between(home, d) || between(p, d) ||
+           (s.now == phase::routing && between(home, world_.cluster().routers.front().host));
+  });
+  note(f, from + (both ? "<>" : ">") + to, {from, to}, f.lasts);
+  world_.net().cut(from, to);
+  if (both) world_.net().cut(to, from);
+  later(f.lasts, [this, from, to, both] {
+    world_.net().heal(from, to);
+    if (both) world_.net().heal(to, from);
+  });
+}
+
+void injector::hit_node(const planned_fault& f) {
+  const auto host = pick_host(f.draw);
+  if (host.empty()) return note(f, "nobody", {}, 0ms);
+  count_host(f.what, host);
+  note(f, host, {host}, f.lasts);
+  if (f.what == fault_kind::freeze_node) {
+    const auto p = world_.node_at(host).process;
+    world_.freeze(p);
+    for (auto* e : world_.living_engines())
+      if (e->host() == host) e->excuse();
+    return later(f.lasts, [this, host, p] {
+      if (!world_.when().alive(p)) return;
+      for (auto* e : world_.living_engines())
+        if (e->host() == host) e->excuse();
+      world_.thaw(p);
+    });
+  }
+  world_.kill_node(host, f.what == fault_kind::lose_host);
+  later(f.lasts, [this, host] { world_.start_node(host); });
+}
+
+void injector::hit_actor(const planned_fault& f, const char* name) {
+  std::vector<std::pair<std::string, caf::actor>> all;
+  for (const auto& [host, n] : world_.nodes())
+    if (n.up())
+      for (auto& a : world_.when().actors_named(n.process, name)) all.emplace_back(host, a);
+  if (all.empty()) return note(f, "nobody", {}, 0ms);
+  const auto& [host, a] = all[f.draw % all.size()];
+  if (f.what == fault_kind::kill_hub)
+    count(f.what, [&, h = host](const auto&, const auto& home) { return home == h; });
+  else if (f.what == fault_kind::kill_router)
+    count(f.what, [](const auto& s, const auto&) { return s.now == phase::routing; });
+  else
+    count_host(f.what, host);
+  note(f, host, {host}, 0ms);
+  caf::anon_send_exit(a, caf::exit_reason::kill);
+}
+
+}  // namespace troupe::sim

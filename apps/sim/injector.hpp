@@ -1,0 +1,65 @@
+#pragma once
+
+#include "apps/sim/faults.hpp"
+#include "apps/sim/phases.hpp"
+#include "apps/sim/world.hpp"
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::sim {
+
+/// How many requests were hit by which fault in which phase.
+using coverage = std::array<std::array<std::uint64_t, phases>, fault_kinds>;
+
+/// A fault as it came about.
+struct done_fault {
+  fault_kind what = fault_kind::kill_engine;
+  time_point from{};
+  time_point until{};              ///< taken back, or in force for so long
+  std::string victim;              ///< engine, host, or "a>b"; empty: there was nobody
+  std::vector<std::string> hosts;  ///< that had to do with it
+};
+
+/// Does to the world what was planned.
+class injector {
+ public:
+  /// `home_of`: the host whose gateway a request came by; empty: it is over.
+  injector(world& w, phase_watch& watch,
+           std::function<std::string(const msg::request_id&)> home_of);
+
+  void inject(const planned_fault& f);
+  const std::vector<done_fault>& done() const { return done_; }
+  const coverage& hits() const { return hits_; }
+  /// Nothing is frozen, cut or down any more because of a fault.
+  bool all_taken_back() const { return pending_ == 0; }
+
+ private:
+  struct blow;
+  engine_process* pick_engine(std::uint64_t draw, bool serving);
+  std::string pick_host(std::uint64_t draw) const;
+  void count(fault_kind k,
+             const std::function<bool(const phase_watch::state&, const std::string& home)>& hit);
+  void count_engine(fault_kind k, const std::string& engine);
+  void count_host(fault_kind k, const std::string& host);
+  void later(std::chrono::nanoseconds delay, std::function<void()> what);
+  void note(const planned_fault& f, std::string victim, std::vector<std::string> hosts,
+            std::chrono::milliseconds until);
+  void hit_engine(const planned_fault& f);
+  void hit_ways(const planned_fault& f);
+  void hit_node(const planned_fault& f);
+  void hit_actor(const planned_fault& f, const char* name);
+
+  world& world_;
+  phase_watch& watch_;
+  std::function<std::string(const msg::request_id&)> home_of_;
+  std::vector<done_fault> done_;
+  coverage hits_{};
+  std::size_t pending_ = 0;
+};
+
+}  // namespace troupe::sim
