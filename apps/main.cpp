@@ -1,4 +1,5 @@
 #include "apps/config_command.hpp"
+#include "apps/console/console_command.hpp"
 #include "apps/node/node_command.hpp"
 #include "messages/base/exit_codes.hpp"
 #if __has_include("apps/bench/bench_command.hpp")
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
   troupe::apps::add_sim_command(app, exit_code);
 #endif
   troupe::apps::add_config_command(app, exit_code);
+  troupe::apps::add_console_command(app, exit_code);
 
   try {
     app.parse(argc, argv);

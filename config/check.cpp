@@ -254,6 +254,15 @@ class checker {
         fail(here, fmt::format("links are not encrypted, and {} is not a loopback address; on a "
                                "trusted network, allow it by insecure_links = true in [cluster]",
                                h.address));
+      const auto admin = path("host", i) + ".admin_address";
+      static const host default_host;
+      no_effect(h.admin_port == 0 && h.admin_address != default_host.admin_address, admin, h.where,
+                "there is no `admin_port`");
+      if (h.admin_port != 0 && !is_loopback(h.admin_address) && !c_.section.insecure_links)
+        fail(where(admin, h.where),
+             fmt::format("consoles are not encrypted, and {} is not a loopback address; on a "
+                         "trusted network, allow it by insecure_links = true in [cluster]",
+                         h.admin_address));
       if (h.name.empty()) continue;
       const auto engines = engines_of[h.name];
       if (engines > engines_per_host_max)
@@ -297,6 +306,9 @@ class checker {
     for (std::size_t i = 0; i < c_.hosts.size(); ++i) {
       const auto& h = c_.hosts[i];
       machines.emplace(h.name, machine_of(h));
+      all.push_back({fmt::format("the admin port of host \"{}\"", h.name), machine_of(h),
+                     h.admin_address, h.admin_port,
+                     where(path("host", i) + ".admin_port", h.where)});
       all.push_back({fmt::format("the links of host \"{}\"", h.name), machine_of(h), h.address,
                      h.port, where(path("host", i) + ".port", h.where)});
     }

@@ -30,7 +30,9 @@ struct host {
   std::string name;
   std::string
       address;  ///< IP address that peers use; must belong to the machine that claims the name
-  std::uint16_t port = 0;  ///< of the node's link listener
+  std::uint16_t port = 0;        ///< of the node's link listener
+  std::uint16_t admin_port = 0;  ///< for consoles; 0: none
+  std::string admin_address = "127.0.0.1";
   topology::place place;
   location where;
 };

@@ -48,4 +48,6 @@ struct Audit {
   jobs @5 :UInt32;
   transfers @6 :UInt32;
   mismatches @7 :List(Text);
+  keys @8 :List(import "common.capnp".JobKey);  # jobs that the worker holds, cut to what a message can carry
+  keyCount @9 :UInt32;         # how many there are
 }

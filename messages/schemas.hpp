@@ -3,6 +3,7 @@
 // All conversations. Include a single generated header instead where one is enough.
 #include "messages/common.capnp.h"
 #include "messages/completion.capnp.h"
+#include "messages/console.capnp.h"
 #include "messages/directory.capnp.h"
 #include "messages/drain.capnp.h"
 #include "messages/engine.capnp.h"
@@ -48,4 +49,8 @@
   X(DrainOrder)                                                                                    \
   X(DrainStatus)                                                                                   \
   X(MoveJob)                                                                                       \
-  X(MoveNotice)
+  X(MoveNotice)                                                                                    \
+  X(ConsoleRequest)                                                                                \
+  X(ConsoleReply)                                                                                  \
+  X(NodeQuery)                                                                                     \
+  X(NodeReport)

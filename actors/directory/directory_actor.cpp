@@ -2,6 +2,7 @@
 
 #include "actors/directory/refusal_log.hpp"
 #include "actors/link/guarded.hpp"
+#include "actors/supervision/introspection.hpp"
 
 #include <caf/all.hpp>
 
@@ -152,6 +153,21 @@ struct actor_state {
     publish(c, x.peer.host);
   }
 
+  /// The links are shown below their owner.
+  supervision::actor_report report() const {
+    supervision::actor_report r{
+        self->mailbox().size(), {{"entries", std::to_string(entries->all()->size())}}, {}};
+    for (const auto& [address, x] : links) {
+      supervision::child_report c;
+      c.now = supervision::child_report::condition::running;
+      c.id = "link to " + (x.peer.engine.empty() ? x.peer.host : x.peer.engine);
+      c.generation = x.peer.generation;
+      c.actor = x.link;
+      r.children.push_back(std::move(c));
+    }
+    return r;
+  }
+
   void refused(const link::link_refused& x) {
     using verdict = refusal_log::verdict;
     const auto now = refusal_log::time_point{self->clock().now().time_since_epoch()};
@@ -201,6 +217,7 @@ caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
       [self](const link::link_up& x) { self->state.up(x); },
       [self](const link::link_down& x) { self->state.down(x); },
       [self](const link::link_refused& x) { self->state.refused(x); },
+      [self](const supervision::describe_actor&) { return self->state.report(); },
   };
 }
 

@@ -1,5 +1,7 @@
 #include "actors/gateway/gateway_actor.hpp"
 
+#include "actors/supervision/introspection.hpp"
+
 #include <caf/all.hpp>
 
 #include <utility>
@@ -21,6 +23,7 @@ caf::behavior behavior(caf::stateful_actor<gateway_state>* self,
       [self](const drain_gateway& x) {
         self->state.server->drain([to = x.reply_to] { caf::anon_send(to, gateway_drained{}); });
       },
+      supervision::answers_for_itself(self),
   };
 }
 

@@ -6,8 +6,10 @@
 #include <caf/actor_system.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace troupe::health {
 
@@ -30,6 +32,19 @@ struct engine_judged {
   judgement is;
 };
 
+/// To the watchdog: how are they all? Answered with `verdicts_report`.
+struct describe_verdicts {};
+struct verdicts_report {
+  struct row {
+    std::string engine;
+    std::uint64_t generation = 0;
+    judgement is;
+    engine_account account;
+    std::chrono::milliseconds since{0};  ///< the last account came so long ago
+  };
+  std::vector<row> engines;
+};
+
 /// Judges the engines of one node by their progress and tells their launchers, who act on it. Each
 /// change of a verdict is an event in the log, with its evidence.
 ///
@@ -43,3 +58,5 @@ const char* to_string(verdict v);
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_judged)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::describe_verdicts)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::verdicts_report)

@@ -2,7 +2,9 @@
 
 #include "actors/launcher/launcher_state.hpp"
 #include "actors/link/guarded.hpp"
+#include "actors/supervision/introspection.hpp"
 #include "messages/base/exit_codes.hpp"
+#include "messages/entry_state.hpp"
 #include "messages/job_key.hpp"
 
 #include <caf/all.hpp>
@@ -296,6 +298,17 @@ void launcher_state::kill(std::uint64_t g) {
   end_child(SIGKILL);
 }
 
+supervision::actor_facts launcher_state::facts() const {
+  supervision::actor_facts all{{"engine", options.engine.name},
+                               {"state", msg::state_name(state)},
+                               {"generation", std::to_string(generation)}};
+  if (child) all.emplace_back("pid", std::to_string(child->pid()));
+  if (!linked) all.emplace_back("link", "lost");
+  if (!last.detail.empty()) all.emplace_back("detail", last.detail);
+  if (!slow.empty()) all.emplace_back("slow", slow);
+  return all;
+}
+
 void launcher_state::finish() {
   if (stopper) self->send(stopper, engine_stopped{options.engine.name});
   self->quit();
@@ -341,6 +354,7 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       link::on<msg::DrainOrder>([&s](msg::DrainOrder::Reader in) { s.ordered(in); }),
       [self](drained_atom, std::uint64_t number) { self->state.drain_over(number); },
       [self](kill_atom, std::uint64_t generation) { self->state.kill(generation); },
+      supervision::answers_for_itself(self, [&s] { return s.facts(); }),
   };
 }
 

@@ -5,6 +5,7 @@
 #include "actors/health/watchdog_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/launcher/loading_progress.hpp"
+#include "actors/supervision/introspection.hpp"
 #include "messages/drain.capnp.h"
 #include "messages/engine.capnp.h"
 #include "messages/route.capnp.h"
@@ -97,6 +98,7 @@ struct launcher_state {
   void terminate();
   void kill(std::uint64_t g);
   void finish();
+  supervision::actor_facts facts() const;
 
   // launcher_drain.cpp
   void ordered(msg::DrainOrder::Reader in);

@@ -1,5 +1,6 @@
 #include "actors/link/link_actor.hpp"
 
+#include "actors/supervision/introspection.hpp"
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
@@ -115,6 +116,12 @@ caf::behavior link_behavior(caf::stateful_actor<link_state>* self) {
                         std::string{msg::view<msg::Goodbye>{e} -> getReason().cStr()});
       },
       [self](tick_atom) { self->state.tick(); },
+      supervision::answers_for_itself(self,
+                                      [self] {
+                                        return supervision::actor_facts{
+                                            {"sent", std::to_string(self->state.sent)},
+                                            {"seen", std::to_string(self->state.seen)}};
+                                      }),
       [self](close_atom, const std::string& reason) {
         msg::draft<msg::Goodbye> d;
         d->setReason(reason);
@@ -212,6 +219,7 @@ caf::behavior listener_behavior(caf::event_based_actor* self,
         self->send(peer, std::move(d).freeze().value());
         self->send(context->owner, link_refused{"", judged.error(), false});
       },
+      supervision::answers_for_itself(self),
   };
 }
 
@@ -298,6 +306,12 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self,
         refused.peer = self->state.peer_name;
         self->state.refused(refused);
       },
+      supervision::answers_for_itself(self,
+                                      [self] {
+                                        return supervision::actor_facts{
+                                            {"state",
+                                             self->state.link ? "connected" : "connecting"}};
+                                      }),
   };
 }
 

@@ -59,10 +59,28 @@ void held_job::done() {
   if (std::exchange(open_, false)) book_->remove({worker_.name, worker_.generation}, key_);
 }
 
-held_route::held_route(std::shared_ptr<link::post_office> office, msg::address from,
-                       msg::address router, std::uint64_t lease, std::string host)
-    : office_(std::move(office)), from_(std::move(from)), router_(std::move(router)), lease_(lease),
-      host_(std::move(host)) {}
+void lease_book::add(std::uint64_t lease) {
+  std::lock_guard lock{mutex_};
+  leases_.insert(lease);
+}
+
+void lease_book::remove(std::uint64_t lease) {
+  std::lock_guard lock{mutex_};
+  leases_.erase(lease);
+}
+
+std::vector<std::uint64_t> lease_book::all() const {
+  std::lock_guard lock{mutex_};
+  return {leases_.begin(), leases_.end()};
+}
+
+held_route::held_route(std::shared_ptr<link::post_office> office, std::shared_ptr<lease_book> book,
+                       msg::address from, msg::address router, std::uint64_t lease,
+                       std::string host)
+    : office_(std::move(office)), book_(std::move(book)), from_(std::move(from)),
+      router_(std::move(router)), lease_(lease), host_(std::move(host)) {
+  book_->add(lease_);
+}
 
 void held_route::prefill_done() {
   msg::draft<msg::RouteRelease> d;
@@ -79,6 +97,7 @@ void held_route::cleared() {
 }
 
 held_route::~held_route() {
+  book_->remove(lease_);
   msg::draft<msg::RouteRelease> d;
   d->initLeases(1).set(0, lease_);
   d->setHost(host_);

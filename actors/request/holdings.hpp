@@ -38,6 +38,18 @@ class job_book {
   std::map<worker, std::set<job_key>> jobs_;
 };
 
+/// All routing leases that a node's requests hold. Thread-safe.
+class lease_book {
+ public:
+  void add(std::uint64_t lease);
+  void remove(std::uint64_t lease);
+  std::vector<std::uint64_t> all() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::uint64_t> leases_;
+};
+
 /// A job at a worker. Destroying it while the job is open cancels it there.
 class held_job {
  public:
@@ -63,8 +75,8 @@ class held_job {
 /// A routing lease. Destroying it gives it back to the shard.
 class held_route {
  public:
-  held_route(std::shared_ptr<link::post_office> office, msg::address from, msg::address router,
-             std::uint64_t lease, std::string host);
+  held_route(std::shared_ptr<link::post_office> office, std::shared_ptr<lease_book> book,
+             msg::address from, msg::address router, std::uint64_t lease, std::string host);
   ~held_route();
   held_route(const held_route&) = delete;
   held_route& operator=(const held_route&) = delete;
@@ -75,6 +87,7 @@ class held_route {
 
  private:
   std::shared_ptr<link::post_office> office_;
+  std::shared_ptr<lease_book> book_;
   msg::address from_;
   msg::address router_;
   std::uint64_t lease_;

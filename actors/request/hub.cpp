@@ -6,6 +6,7 @@
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/poison_policy.hpp"
 #include "actors/router/router_actor.hpp"
+#include "actors/supervision/introspection.hpp"
 
 #include <caf/all.hpp>
 
@@ -45,12 +46,21 @@ struct id_hash {
   }
 };
 
+/// A request that runs here.
+struct running_request {
+  caf::actor actor;
+  std::string external_id;
+  std::string model;
+  std::uint64_t prompt_bytes = 0;
+  caf::actor_clock::time_point since;
+};
+
 struct hub_state {
   using time_point = poison_list::time_point;
   caf::event_based_actor* self;
   hub_options options;
   std::shared_ptr<const request_context> context;
-  std::unordered_map<request_id, caf::actor, id_hash> requests;
+  std::unordered_map<request_id, running_request, id_hash> requests;
   deadline_queue<request_id> deadlines;
   deadline_queue<job_key> routes;  ///< that the router owes
   poison_list poison;
@@ -61,7 +71,7 @@ struct hub_state {
   ~hub_state() {
     if (!context) return;
     for (const auto& [id, request] : requests)
-      caf::anon_send_exit(request, caf::exit_reason::user_shutdown);
+      caf::anon_send_exit(request.actor, caf::exit_reason::user_shutdown);
     context->office->unbind(context->self.name, context->self.generation);
   }
 
@@ -83,7 +93,10 @@ struct hub_state {
     auto request = spawn_request(self, context, x.what, x.place);
     wake_for_deadline(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
     ids.emplace(request.address(), x.what->id);
-    requests.emplace(x.what->id, std::move(request));
+    std::uint64_t bytes = 0;
+    for (const auto& p : x.what->prompts) bytes += p->bytes();
+    requests.emplace(x.what->id, running_request{std::move(request), x.what->external_id,
+                                                 x.what->model, bytes, self->clock().now()});
   }
 
   /// What is not even tried.
@@ -126,7 +139,22 @@ struct hub_state {
   template <class Message>
   void tell(const request_id& id, Message&& message) {
     if (auto i = requests.find(id); i != requests.end())
-      self->send(i->second, std::forward<Message>(message));
+      self->send(i->second.actor, std::forward<Message>(message));
+  }
+
+  requests_report report() const {
+    requests_report r;
+    r.generation = context->self.generation;
+    for (const auto& [id, x] : requests)
+      r.requests.push_back(
+          {id, x.external_id, x.model,
+           std::chrono::duration_cast<std::chrono::milliseconds>(self->clock().now() - x.since),
+           x.prompt_bytes});
+    r.jobs = context->jobs->all();
+    r.leases = context->leases->all();
+    r.tickets = context->gate->open();
+    r.held_bytes = context->gate->held_bytes();
+    return r;
   }
 
   void wake_for_deadline(const std::optional<time_point>& when) {
@@ -158,8 +186,8 @@ struct hub_state {
 
   void routed(msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     routes.remove(msg::read(in.getKey()));
-    auto lease = std::make_shared<held_route>(context->office, context->self, context->router,
-                                              in.getLease(), context->host);
+    auto lease = std::make_shared<held_route>(context->office, context->leases, context->self,
+                                              context->router, in.getLease(), context->host);
     tell(msg::read(in.getKey()).id, route_given{e, std::move(lease)});
   }
 
@@ -249,6 +277,19 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       link::on<msg::PoisonNotice>([&s](msg::PoisonNotice::Reader in) { s.convicted(in); }),
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](renew_atom) { self->state.renew(); },
+      [self](const describe_requests&) { return self->state.report(); },
+      [self](const describe_timeline& x) {
+        return self->state.context->timelines->get(x.external_id);
+      },
+      [self](const describe_workers&) {
+        const auto& c = *self->state.context;
+        return c.board->to_json(*c.view->get());
+      },
+      supervision::answers_for_itself(
+          self,
+          [&s] {
+            return supervision::actor_facts{{"requests", std::to_string(s.requests.size())}};
+          }),
       [self](deadlines_atom) { self->state.end_late(); },
       [self](routes_atom) { self->state.miss_routes(); },
   };
@@ -319,6 +360,8 @@ hub make_hub(caf::actor_system& system, hub_options options) {
   context->lease = options.health.lease;
   context->office = options.office;
   context->jobs = h.jobs;
+  context->leases = std::make_shared<lease_book>();
+  context->gate = h.gate;
   context->timelines = std::make_shared<timeline_store>();
   context->board = std::make_shared<worker_board>();
   context->view = options.view;

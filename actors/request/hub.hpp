@@ -6,8 +6,11 @@
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
+#include <caf/allowed_unsafe_message_type.hpp>
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +38,33 @@ struct hub {
   std::shared_ptr<job_book> jobs;
 };
 
+/// To the hub: what do your requests hold? Answered with `requests_report`.
+struct describe_requests {};
+struct requests_report {
+  struct row {
+    request_id id;
+    std::string external_id;
+    std::string model;
+    std::chrono::milliseconds age{0};
+    std::uint64_t prompt_bytes = 0;
+  };
+  std::uint64_t generation = 0;
+  std::vector<row> requests;
+  std::map<job_book::worker, std::vector<job_key>> jobs;
+  std::vector<std::uint64_t> leases;
+  std::uint32_t tickets = 0;  ///< open requests as `admission` counts them
+  std::uint64_t held_bytes = 0;
+};
+
+/// To the hub: how did the request with this external id travel? Answered with JSON, empty when it
+/// is not known.
+struct describe_timeline {
+  std::string external_id;
+};
+
+/// To the hub: how are the workers of the cluster, as they said last? Answered with JSON.
+struct describe_workers {};
+
 /// `requests/<host>`.
 std::string hub_name(const std::string& host);
 
@@ -43,3 +73,8 @@ std::string hub_name(const std::string& host);
 hub make_hub(caf::actor_system& system, hub_options options);
 
 }  // namespace troupe::request
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::describe_requests)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::requests_report)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::describe_timeline)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::describe_workers)

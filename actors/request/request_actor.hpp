@@ -58,6 +58,8 @@ struct request_context {
   std::chrono::milliseconds lease{3'000};
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<job_book> jobs;
+  std::shared_ptr<lease_book> leases;
+  std::shared_ptr<const admission> gate;
   std::shared_ptr<timeline_store> timelines;
   std::shared_ptr<worker_board> board;
   std::shared_ptr<shared_budget> retries = std::make_shared<shared_budget>();

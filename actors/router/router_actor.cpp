@@ -1,6 +1,7 @@
 #include "actors/router/router_actor.hpp"
 
 #include "actors/link/guarded.hpp"
+#include "actors/supervision/introspection.hpp"
 #include "messages/job_key.hpp"
 
 #include <caf/all.hpp>
@@ -177,6 +178,12 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
                const msg::envelope<msg::WorkerReport>& e) { s.report(in, e); }),
       link::on<msg::PrefixEvents>(
           [&s](const link::origin& from, msg::PrefixEvents::Reader in) { s.prefixes(from, in); }),
+      [&s](const describe_leases&) { return leases_report{s.policy->leases()}; },
+      supervision::answers_for_itself(
+          self,
+          [&s] {
+            return supervision::actor_facts{{"leases", std::to_string(s.policy->open_leases())}};
+          }),
   };
 }
 

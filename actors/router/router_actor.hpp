@@ -34,6 +34,12 @@ struct router_books {
   std::size_t open_leases = 0;
 };
 
+/// To a shard: whom have you leased what to? Answered with `leases_report`.
+struct describe_leases {};
+struct leases_report {
+  std::vector<router_policy::lease_view> leases;
+};
+
 /// `router/0`: one shard, for now.
 inline constexpr const char* router_name = "router/0";
 
@@ -44,3 +50,5 @@ caf::actor spawn_router(caf::actor_system& system, router_options options);
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::read_books)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::router_books)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::describe_leases)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::leases_report)

@@ -285,6 +285,14 @@ bool router_policy::prefixes(const std::string& name, std::uint64_t generation,
   return true;
 }
 
+std::vector<router_policy::lease_view> router_policy::leases() const {
+  std::vector<lease_view> all;
+  for (const auto& [id, l] : leases_)
+    all.push_back({id, l.host, l.incarnation, l.prefill, l.decode,
+                   (l.prefill.empty() ? 0 : l.prefill_tokens) + l.decode_tokens});
+  return all;
+}
+
 std::vector<router_policy::worker_view> router_policy::workers() const {
   std::vector<worker_view> all;
   for (const auto& [name, w] : workers_)

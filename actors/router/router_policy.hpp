@@ -137,6 +137,15 @@ class router_policy {
     std::size_t blocks = 0;
   };
   std::vector<worker_view> workers() const;
+  struct lease_view {
+    std::uint64_t id = 0;
+    std::string host;
+    std::uint64_t incarnation = 0;  ///< of that host's hub
+    std::string prefill;            ///< empty: none, or its share is done
+    std::string decode;
+    std::uint64_t tokens = 0;  ///< of both
+  };
+  std::vector<lease_view> leases() const;
   std::size_t open_leases() const { return leases_.size(); }
 
  private:

@@ -172,6 +172,7 @@ struct supervisor_state {
       x.generation = c.generation;
       x.restarts = c.starts > 0 ? c.starts - 1 : 0;
       x.last_end = c.last_end;
+      x.actor = c.actor;
       r.children.push_back(std::move(x));
     }
     return r;
@@ -205,6 +206,9 @@ caf::behavior behavior(caf::stateful_actor<supervisor_state>* self, const superv
         self->state.kill(child, generation);
       },
       [self](const describe_children&) { return self->state.report(); },
+      [self](const describe_actor&) {
+        return actor_report{self->mailbox().size(), {}, self->state.report().children};
+      },
   };
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/supervision/introspection.hpp"
 #include "actors/supervision/restart_policy.hpp"
 #include "messages/base/expected.hpp"
 
@@ -33,15 +34,6 @@ struct supervisor_options {
   std::vector<child_spec> children;  ///< in start order; stopped in reverse
   std::uint64_t first_generation = 1;
   std::uint64_t seed = 1;  ///< of the back-off's jitter
-};
-
-/// One child as it is now.
-struct child_report {
-  enum class condition : std::uint8_t { running, stopping, waiting, ended } now = condition::ended;
-  std::string id;
-  std::uint64_t generation = 0;  ///< of the last start
-  std::uint32_t restarts = 0;    ///< since the supervisor started
-  std::string last_end;          ///< why the last incarnation ended; empty if none did
 };
 
 /// To a supervisor: what do you hold? Answered with `children_report`.

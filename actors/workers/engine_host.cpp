@@ -57,10 +57,10 @@ std::size_t engine_host::routes() const {
   return routes_.size();
 }
 
-void engine_host::request_audit(std::string reply_to) {
+void engine_host::request_audit(audit_request what) {
   {
     std::lock_guard lock{mutex_};
-    audits_.push_back(std::move(reply_to));
+    audits_.push_back(std::move(what));
   }
   engine_->wake();
 }
@@ -112,28 +112,33 @@ void engine_host::flush() {
 }
 
 void engine_host::audit() {
-  std::vector<std::string> who;
+  std::vector<audit_request> who;
   {
     std::lock_guard lock{mutex_};
     who.swap(audits_);
   }
   if (who.empty()) return;
   const auto report = engine_->audit();
-  msg::draft<msg::Audit> d;
-  d->setWorker(how_.worker);
-  d->setGeneration(how_.generation);
-  d->setLedgerTokens(report.ledger_tokens);
-  d->setEngineCells(report.engine_cells);
-  d->setReferenced(report.referenced);
-  d->setJobs(report.jobs);
-  if (how_.hand_over) {
-    const auto g = how_.hand_over->read_gauges();
-    d->setTransfers(static_cast<std::uint32_t>(g.sending + g.receiving));
+  for (const auto& x : who) {
+    msg::draft<msg::Audit> d{1024 + x.keys.size() * 40};
+    d->setWorker(how_.worker);
+    d->setGeneration(how_.generation);
+    d->setLedgerTokens(report.ledger_tokens);
+    d->setEngineCells(report.engine_cells);
+    d->setReferenced(report.referenced);
+    d->setJobs(report.jobs);
+    if (how_.hand_over) {
+      const auto g = how_.hand_over->read_gauges();
+      d->setTransfers(static_cast<std::uint32_t>(g.sending + g.receiving));
+    }
+    auto list = d->initMismatches(static_cast<unsigned>(report.mismatches.size()));
+    for (unsigned i = 0; i < list.size(); ++i) list.set(i, report.mismatches[i]);
+    auto keys = d->initKeys(static_cast<unsigned>(x.keys.size()));
+    for (unsigned i = 0; i < keys.size(); ++i) msg::write(keys[i], x.keys[i]);
+    d->setKeyCount(static_cast<std::uint32_t>(x.key_count));
+    if (auto e = std::move(d).freeze())
+      how_.office->send({x.reply_to, 0}, {how_.worker, how_.generation}, *std::move(e));
   }
-  auto list = d->initMismatches(static_cast<unsigned>(report.mismatches.size()));
-  for (unsigned i = 0; i < list.size(); ++i) list.set(i, report.mismatches[i]);
-  if (auto e = std::move(d).freeze())
-    for (const auto& name : who) how_.office->send({name, 0}, {how_.worker, how_.generation}, *e);
 }
 
 void engine_host::on_import_ready(engine::job_id job, engine::position keep) {

@@ -93,8 +93,14 @@ class engine_host final : engine::event_sink {
   void forget(engine::job_id job);
   std::size_t routes() const;
 
-  /// Between two steps, on the engine thread; the answer comes as `audit_answer`.
-  void request_audit(std::string reply_to);
+  /// What somebody wants to be told of the books, with the jobs that the worker itself holds.
+  struct audit_request {
+    std::string reply_to;
+    std::vector<transfer::job_key> keys;
+    std::size_t key_count = 0;  ///< `keys` may be fewer
+  };
+  /// Between two steps, on the engine thread; the answer is an `Audit`.
+  void request_audit(audit_request what);
 
  private:
   void run();
@@ -129,7 +135,7 @@ class engine_host final : engine::event_sink {
   mutable std::mutex mutex_;
   std::unordered_map<engine::job_id, job_route> routes_;
   std::unordered_map<engine::job_id, acceptance> acceptances_;
-  std::vector<std::string> audits_;
+  std::vector<audit_request> audits_;
 
   // Engine thread only.
   std::vector<transfer::job_key> at_hand_;  ///< as the board has it

@@ -142,9 +142,15 @@ void worker_state::command(const std::string& from, msg::EngineCommand::Reader i
     peer_ended(in.getPeerEnded());
     break;
   case msg::EngineCommand::AUDIT:
-    options.host->request_audit(from);
+    audit(from);
     break;
   }
+}
+
+void worker_state::audit(const std::string& reply_to) {
+  engine_host::audit_request x{reply_to, {}, jobs.size()};
+  for (const auto& [id, j] : jobs) x.keys.push_back(j.key);  // `jobs_max` at most
+  options.host->request_audit(std::move(x));
 }
 
 /// Its launcher has reaped it: nothing can touch its buffers any more, and what was on its way

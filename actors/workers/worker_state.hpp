@@ -128,6 +128,7 @@ struct worker_state {
   void announce();
   void peer_ended(msg::PeerEnded::Reader peer);
   void command(const std::string& from, msg::EngineCommand::Reader in);
+  void audit(const std::string& reply_to);
   void hold(std::chrono::milliseconds within, std::chrono::milliseconds move_after);
   void hold_over(std::uint64_t number);
   void release();

@@ -55,6 +55,8 @@ int check_addresses(const config::cluster& c, const config::host& self) {
       code = fail(exit_address, to_string(where) + ": " + r.error().message);
   };
   check("links of host " + self.name, self.address, self.port, self.where);
+  if (self.admin_port != 0)
+    check("admin port of host " + self.name, self.admin_address, self.admin_port, self.where);
   for (const auto& g : c.gateways)
     if (g.host == self.name) check("gateway of host " + self.name, g.address, g.port, g.where);
   return code;

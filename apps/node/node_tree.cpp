@@ -1,5 +1,7 @@
 #include "apps/node/node_tree.hpp"
 
+#include "actors/console/inspector.hpp"
+#include "actors/console/listener.hpp"
 #include "actors/drain/drain_actor.hpp"
 #include "actors/health/watchdog_actor.hpp"
 
@@ -14,6 +16,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -62,6 +65,7 @@ caf::behavior announcer(caf::stateful_actor<std::map<std::string, msg::EntryStat
             say(fmt::format("engine {} has failed: {}", e.name, e.detail));
         }
       },
+      supervision::answers_for_itself(self),
   };
 }
 
@@ -202,8 +206,69 @@ void node_tree::add_announcer(std::vector<supervision::child_spec>& children) {
                       supervision::restart_kind::temporary});
 }
 
+std::vector<console::tree_root> node_tree::roots() {
+  std::lock_guard lock{handles_mutex_};
+  return shown_;
+}
+
+void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
+  children.push_back(
+      {console::inspector_name(setup_.host), [this](std::uint64_t) -> expected<caf::actor> {
+         console::inspector_options o;
+         o.host = setup_.host;
+         o.generation = next_generation();
+         o.office = office_;
+         o.view = view_;
+         o.roots = [this] { return roots(); };
+         directory::entry e;
+         e.name = console::inspector_name(setup_.host);
+         e.generation = o.generation;
+         e.role = msg::Role::CONSOLE;
+         e.state = msg::EntryState::READY;
+         auto started = console::spawn_inspector(system_, std::move(o));
+         caf::anon_send(directory_, directory::set_entry{std::move(e)});
+         return started;
+       }});
+}
+
+void node_tree::add_consoles(std::vector<supervision::child_spec>& children) {
+  const auto& self = *setup_.cluster.find_host(setup_.host);
+  if (self.admin_port == 0) return;
+  // As the gateway: a port that is taken away costs nobody else anything.
+  auto limits = limits_of(setup_.cluster.health);
+  limits.intensity = std::numeric_limits<std::uint32_t>::max();
+  auto start = [this, self, limits](std::uint64_t generation) -> expected<caf::actor> {
+    supervision::supervisor_options o;
+    o.name = "consoles/" + setup_.host;
+    o.limits = limits;
+    o.first_generation = o.seed = generation;
+    o.children.push_back(
+        {"listener for consoles", [this, self](std::uint64_t) -> expected<caf::actor> {
+           console::listener_options l;
+           l.host = setup_.host;
+           l.address = self.admin_address;
+           l.port = self.admin_port;
+           for (const auto& h : setup_.cluster.hosts) l.hosts.push_back(h.name);
+           l.office = office_;
+           l.directory = directory_;
+           l.view = view_;
+           l.next_generation = [this] { return next_generation(); };
+           auto started = console::spawn_listener(system_, std::move(l));
+           if (!started) return std::move(started).error();
+           return started->actor;
+         }});
+    return supervision::spawn_supervisor(system_, std::move(o));
+  };
+  children.push_back({"supervisor of consoles/" + setup_.host, std::move(start)});
+}
+
 void node_tree::watch_ground() {
   auto all = ground_;
+  {
+    std::lock_guard lock{handles_mutex_};
+    for (const auto& x : ground_) shown_.push_back({x.name, x.actor});
+    shown_.push_back({"node/" + setup_.host, root_});
+  }
   all.push_back({"the root supervisor", root_});
   ground_.push_back(
       {"watch", supervision::spawn_watch(system_, std::move(all), [this](const std::string& why) {
@@ -229,6 +294,8 @@ expected<void> node_tree::start() {
   add_connectors(o.children);
   data_->add_children(o.children);
   add_watchdog(o.children);
+  add_inspector(o.children);
+  add_consoles(o.children);
   add_launchers(o.children);
   add_drain(o.children);
   data_->add_gateway(o.children);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/console/tree_walk.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/link/link_actor.hpp"
@@ -86,6 +87,10 @@ class node_tree {
   void add_watchdog(std::vector<supervision::child_spec>& children);
   void add_drain(std::vector<supervision::child_spec>& children);
   void add_launchers(std::vector<supervision::child_spec>& children);
+  void add_inspector(std::vector<supervision::child_spec>& children);
+  void add_consoles(std::vector<supervision::child_spec>& children);
+  /// What the tree hangs on, for those who look at it. Any thread.
+  std::vector<console::tree_root> roots();
   void add_announcer(std::vector<supervision::child_spec>& children);
   void watch_ground();
 
@@ -109,6 +114,7 @@ class node_tree {
   caf::actor watchdog_;                          ///< the current incarnation
   caf::actor drain_;                             ///< the current incarnation
   std::map<std::string, caf::actor> launchers_;  ///< the current incarnations, by engine
+  std::vector<console::tree_root> shown_;        ///< the root supervisor last
 };
 
 }  // namespace troupe::apps

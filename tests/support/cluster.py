@@ -172,14 +172,15 @@ class Cluster:
         self.addresses = addresses or [f"127.0.0.{i + 1}" for i in range(hosts)]
         self.ports = [port or free_port(a) for a in self.addresses]
         self.gateway_port = gateway_port or free_port()
+        self.admin_ports = [free_port() for _ in self.addresses]
         self.cluster_id = cluster_id
         self.config = self.folder / "cluster.toml"
         self.config.write_text(self._text(pools, model_path, gateway, extra, context_tokens, model_lines, cluster_lines))
 
     def _text(self, pools, model_path, gateway, extra, context_tokens, model_lines, cluster_lines):
         out = [f'[cluster]\nid = "{self.cluster_id}"\n{cluster_lines}']
-        for name, address, port in zip(self.hosts, self.addresses, self.ports):
-            out.append(f'[[host]]\nname = "{name}"\naddress = "{address}"\nport = {port}\n')
+        for name, address, port, admin in zip(self.hosts, self.addresses, self.ports, self.admin_ports):
+            out.append(f'[[host]]\nname = "{name}"\naddress = "{address}"\nport = {port}\nadmin_port = {admin}\n')
         path = f'path = "{model_path}"\n' if model_path else ""
         out.append(f'[[model]]\nname = "m"\n{path}{model_lines}\ncontext_tokens = {context_tokens}\n')
         for i, pool in enumerate(pools or [dict(role="both", hosts=self.hosts)]):
@@ -215,6 +216,17 @@ class Cluster:
     def command_prefix(self, host):
         """What a host's node is started by."""
         return []
+
+    # -- the admin console ----
+
+    def console(self, *words, host="h0", check=True):
+        """What `troupe console` prints, decoded from JSON; with check=False, its exit code and its text instead."""
+        r = subprocess.run([str(self.program), "console", "--config", str(self.config), "--host", host, "--json", *words], capture_output=True, text=True, timeout=WAIT_S, stdin=subprocess.DEVNULL)
+        if not check:
+            return r.returncode, r.stdout + r.stderr
+        if r.returncode != 0:
+            raise AssertionError(f"console {words}: {r.returncode}\n{r.stdout}{r.stderr}")
+        return json.loads(r.stdout)
 
     # -- HTTP ------------------------------------------------------------------
 

@@ -229,6 +229,22 @@ TEST_CASE("checks across values and sections", "[config]") {
       {"a transfer that nobody needs",
        [](sample& s) { s.rest = "[transfer]\ntls = 'tcp'\n"; },
        {"`tls` has no effect"}},
+      {"an admin port", [](sample& s) { s.hosts += "admin_port = 7101\n"; }, {}},
+      {"an admin port that the links have",
+       [](sample& s) { s.hosts += "admin_port = 7100\n"; },
+       {"port 7100 of 127.0.0.1 is taken by the admin port of host \"h0\""}},
+      {"an admin port beyond loopback",
+       [](sample& s) { s.hosts += "admin_port = 7101\nadmin_address = '10.0.0.1'\n"; },
+       {"consoles are not encrypted, and 10.0.0.1 is not a loopback address"}},
+      {"an admin port beyond loopback with consent",
+       [](sample& s) {
+         s.hosts += "admin_port = 7101\nadmin_address = '10.0.0.1'\n";
+         s.cluster += "insecure_links = true\n";
+       },
+       {}},
+      {"an admin address without a port",
+       [](sample& s) { s.hosts += "admin_address = '127.0.0.2'\n"; },
+       {"`admin_address` has no effect: there is no `admin_port`"}},
       {"a default, written out, that nobody needs",
        [](sample& s) { s.rest = "[transfer]\nkind = 'ucx'\n"; },
        {}},

@@ -67,8 +67,9 @@ TEST_CASE_METHOD(fixture,
 }
 
 TEST_CASE_METHOD(fixture, "a routing lease goes back once, when it is let go") {
-  auto r = std::make_unique<held_route>(office, msg::address{"requests/h", 0},
-                                        msg::address{"router/0", 0}, 99, "h");
+  auto r = std::make_unique<held_route>(office, std::make_shared<lease_book>(),
+                                        msg::address{"requests/h", 0}, msg::address{"router/0", 0},
+                                        99, "h");
   run();
   CHECK(pending(router) == 0);
   r.reset();

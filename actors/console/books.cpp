@@ -1,0 +1,169 @@
+#include "actors/console/books.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace troupe::console {
+
+namespace {
+
+std::string text_of(const request_id& id) { return fmt::format("{:016x}{:016x}", id.high, id.low); }
+std::string text_of(const job_key& key) {
+  return fmt::format("{}/{}/{}", text_of(key.id), key.prompt, key.attempt);
+}
+
+class checker {
+ public:
+  explicit checker(const std::vector<host_books>& all) : all_(all) {
+    for (const auto& h : all_) {
+      if (h.has_hub) hubs_[h.host] = &h.hub;
+      if (h.has_router) router_ = &h;
+      for (const auto& e : h.engines) engines_[{e.worker, e.generation}] = &e;
+    }
+  }
+
+  std::vector<std::string> run() {
+    for (const auto& h : all_) {
+      for (const auto& who : h.silent) say("{} did not answer: what it holds is unknown", who);
+      if (h.has_hub) hub(h);
+      for (const auto& e : h.engines) engine(e);
+    }
+    if (router_ != nullptr) router();
+    std::sort(lines_.begin(), lines_.end());
+    return std::move(lines_);
+  }
+
+ private:
+  template <class... Args>
+  void say(fmt::format_string<Args...> text, Args&&... args) {
+    lines_.push_back(fmt::format(text, std::forward<Args>(args)...));
+  }
+
+  void hub(const host_books& h) {
+    if (h.hub.left_out > 0)
+      return say("requests/{}: too many holdings to compare one by one", h.host);
+    // A request that has been let in has its place before the hub hears of it, so that they may
+    // differ by what is in its mailbox; at rest they don't.
+    if (h.hub.requests.empty() && h.hub.tickets > 0)
+      say("requests/{}: {} places are taken, and no request is open", h.host, h.hub.tickets);
+    if (h.hub.requests.empty() && h.hub.prompt_bytes > 0)
+      say("requests/{}: {} prompt bytes are held, and no request is open", h.host,
+          h.hub.prompt_bytes);
+    std::set<request_id> open(h.hub.requests.begin(), h.hub.requests.end());
+    for (const auto& [worker, keys] : h.hub.jobs) {
+      const auto e = engines_.find(worker);
+      for (const auto& key : keys) {
+        if (!open.contains(key.id))
+          say("job {} at {}: requests/{} holds it, and has no such request", text_of(key),
+              worker.first, h.host);
+        if (e == engines_.end())
+          say("job {} at {}: requests/{} holds it, and that incarnation of the worker is not there",
+              text_of(key), worker.first, h.host);
+        else if (whole(*e->second) && !has(e->second->keys, key))
+          say("job {} at {}: requests/{} holds it, and the worker doesn't know it", text_of(key),
+              worker.first, h.host);
+      }
+    }
+    if (router_ == nullptr || router_->leases_left_out > 0) return;
+    for (const auto lease : h.hub.leases)
+      if (std::none_of(router_->leases.begin(), router_->leases.end(),
+                       [&](const auto& l) { return l.id == lease && l.host == h.host; }))
+        say("lease {:016x}: requests/{} holds it, and the router doesn't know it", lease, h.host);
+  }
+
+  void router() {
+    if (router_->leases_left_out > 0) return say("router: too many leases to compare one by one");
+    for (const auto& l : router_->leases) {
+      const auto hub = hubs_.find(l.host);
+      if (hub == hubs_.end()) {
+        if (knows_host(l.host))
+          say("lease {:016x}: the router gave it to requests/{}, which is not there", l.id, l.host);
+        else
+          say("lease {:016x}: the router gave it to host {}, which did not answer", l.id, l.host);
+      } else if (hub->second->left_out == 0 && !has(hub->second->leases, l.id)) {
+        say("lease {:016x}: the router gave it to requests/{}, which doesn't hold it", l.id,
+            l.host);
+      }
+    }
+  }
+
+  void engine(const host_books::engine_part& e) {
+    for (const auto& line : e.mismatches) say("{}: {}", e.worker, line);
+    if (e.mismatches.empty() && e.ledger_tokens != e.engine_cells)
+      say("{}: the ledger has {} KV tokens, the engine has {}", e.worker, e.ledger_tokens,
+          e.engine_cells);
+    if (!whole(e)) return say("{}: too many jobs to compare one by one", e.worker);
+    if (e.keys.empty() && e.jobs > 0)
+      say("{}: the engine has {} jobs, the worker has none", e.worker, e.jobs);
+    if (e.keys.empty() && e.referenced > 0)
+      say("{}: {} KV tokens are referenced, and there is no job", e.worker, e.referenced);
+    if (e.keys.empty() && e.transfers > 0)
+      say("{}: {} hand-overs are open, and there is no job", e.worker, e.transfers);
+    for (const auto& key : e.keys) {
+      const auto held = std::any_of(hubs_.begin(), hubs_.end(), [&](const auto& h) {
+        const auto i = h.second->jobs.find({e.worker, e.generation});
+        return h.second->left_out > 0 || (i != h.second->jobs.end() && has(i->second, key));
+      });
+      if (!held) say("job {} at {}: no request holds it", text_of(key), e.worker);
+    }
+  }
+
+  static bool whole(const host_books::engine_part& e) { return e.keys.size() == e.key_count; }
+  template <class T>
+  static bool has(const std::vector<T>& list, const T& x) {
+    return std::find(list.begin(), list.end(), x) != list.end();
+  }
+  bool knows_host(const std::string& name) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const auto& h) { return h.host == name; });
+  }
+
+  const std::vector<host_books>& all_;
+  std::map<std::string, const host_books::hub_part*> hubs_;
+  const host_books* router_ = nullptr;
+  std::map<std::pair<std::string, std::uint64_t>, const host_books::engine_part*> engines_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+bool held_in_all::zero() const {
+  return requests == 0 && prompt_bytes == 0 && leases == 0 && router_leases == 0 && jobs == 0 &&
+         worker_jobs == 0 && engine_jobs == 0 && transfers == 0 && kv_tokens == 0;
+}
+
+held_in_all sum(const std::vector<host_books>& all) {
+  held_in_all s;
+  for (const auto& h : all) {
+    // Whichever is more: a place without a request is held, too.
+    s.requests += std::max<std::size_t>(h.hub.requests.size(), h.hub.tickets);
+    s.prompt_bytes += h.hub.prompt_bytes;
+    s.leases += h.hub.leases.size();
+    s.router_leases += h.leases.size() + h.leases_left_out;
+    for (const auto& [worker, keys] : h.hub.jobs) s.jobs += keys.size();
+    s.jobs += h.hub.left_out;
+    for (const auto& e : h.engines) {
+      s.worker_jobs += e.key_count;
+      s.engine_jobs += e.jobs;
+      s.transfers += e.transfers;
+      s.kv_tokens += e.referenced;
+    }
+  }
+  return s;
+}
+
+std::vector<std::string> check_books(const std::vector<host_books>& all) {
+  return checker(all).run();
+}
+
+std::vector<std::string> lasting(const std::vector<std::string>& first,
+                                 const std::vector<std::string>& second) {
+  std::vector<std::string> out;
+  for (const auto& line : second)
+    if (std::find(first.begin(), first.end(), line) != first.end()) out.push_back(line);
+  return out;
+}
+
+}  // namespace troupe::console

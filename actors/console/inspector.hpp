@@ -1,0 +1,40 @@
+#pragma once
+
+#include "actors/console/tree_walk.hpp"
+#include "actors/directory/directory_actor.hpp"
+
+#include <caf/actor.hpp>
+#include <caf/actor_system.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::console {
+
+/// Until an engine must have told its books: it does so between two steps.
+inline constexpr std::chrono::milliseconds audit_timeout{2'000};
+/// Queries that are worked at; above it they fail.
+inline constexpr std::size_t queries_max = 64;
+
+struct inspector_options {
+  std::string host;
+  std::uint64_t generation = 0;
+  std::shared_ptr<link::post_office> office;
+  std::shared_ptr<const directory::directory_view> view;
+  /// What the node's tree hangs on; the root supervisor is the last of them.
+  std::function<std::vector<tree_root>()> roots;
+};
+
+/// `inspector/<host>`.
+std::string inspector_name(const std::string& host);
+
+/// Answers for its node: its tree, its part of the books, what its watchdog thinks. It holds no
+/// handles but finds the actors in the tree, so that it sees their current incarnations. Each query
+/// is answered by one report, also when somebody here is silent.
+caf::actor spawn_inspector(caf::actor_system& system, inspector_options options);
+
+}  // namespace troupe::console

@@ -1,0 +1,185 @@
+#include "actors/console/listener.hpp"
+
+#include "actors/console/frames.hpp"
+#include "actors/console/session.hpp"
+#include "actors/supervision/introspection.hpp"
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <map>
+#include <utility>
+
+namespace troupe::console {
+
+/// From the doorman to the listener: a terminal is here, and this is its port.
+struct terminal_here {
+  caf::actor port;
+};
+/// To a port: this session is yours.
+struct session_here {
+  caf::actor session;
+};
+/// To the listener: this actor accepts for it.
+struct doorman_here {
+  caf::actor doorman;
+};
+
+}  // namespace troupe::console
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::console::terminal_here)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::console::session_here)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::console::doorman_here)
+
+namespace troupe::console {
+
+namespace {
+
+/// Read at once from a terminal.
+constexpr std::size_t read_bytes_max = 64 * 1024;
+
+/// A terminal's connection: cuts bytes into messages, and writes messages as frames.
+struct port_state {
+  caf::io::broker* self;
+  caf::io::connection_handle connection;
+  caf::actor session;
+  frame_reader frames;
+  static constexpr const char* name = "console-port";
+
+  explicit port_state(caf::io::broker* s) : self(s) {}
+
+  void read(const caf::io::new_data_msg& x) {
+    frames.push({reinterpret_cast<const char*>(x.buf.data()), x.buf.size()});
+    while (true) {
+      auto m = frames.next();
+      if (!m) {
+        spdlog::warn("event=console_closed reason=\"{}\"", m.error().message);
+        return self->quit();
+      }
+      if (!*m) return;
+      self->send(session, from_terminal{**std::move(m)});
+    }
+  }
+  void write(const to_terminal& x) {
+    const auto bytes = to_frame(x.what);
+    self->write(connection, bytes.size(), bytes.data());
+    self->flush(connection);
+  }
+};
+
+caf::behavior port_behavior(caf::stateful_actor<port_state, caf::io::broker>* self,
+                            caf::io::connection_handle connection, const caf::actor& listener) {
+  auto& s = self->state;
+  s.connection = connection;
+  self->set_down_handler([self](caf::down_msg&) { self->quit(); });
+  self->set_default_handler(caf::drop);
+  self->monitor(listener);
+  self->send(listener, terminal_here{caf::actor_cast<caf::actor>(self)});
+  return {
+      // Nothing is read before there is somebody to read for.
+      [self](const session_here& x) {
+        auto& state = self->state;
+        state.session = x.session;
+        self->monitor(x.session);
+        self->configure_read(state.connection, caf::io::receive_policy::at_most(read_bytes_max));
+      },
+      [self](const caf::io::new_data_msg& x) { self->state.read(x); },
+      [self](const to_terminal& x) { self->state.write(x); },
+      [self](const caf::io::connection_closed_msg&) { self->quit(); },
+  };
+}
+
+caf::behavior doorman_behavior(caf::io::broker* self, const caf::actor& listener,
+                               const caf::io::doorman_ptr& door) {
+  self->add_doorman(door);
+  self->set_default_handler(caf::drop);
+  self->set_down_handler([self](caf::down_msg&) { self->quit(); });
+  self->monitor(listener);
+  return {
+      [self, listener](const caf::io::new_connection_msg& x) {
+        self->fork(port_behavior, x.handle, listener);
+      },
+      [self](const caf::io::acceptor_closed_msg&) { self->quit(); },
+  };
+}
+
+struct listener_state {
+  caf::event_based_actor* self;
+  listener_options options;
+  caf::actor doorman;
+  std::map<caf::actor_addr, supervision::child_report> sessions;
+  std::uint64_t next = 1;
+  static constexpr const char* name = "console-listener";
+
+  explicit listener_state(caf::event_based_actor* s) : self(s) {}
+
+  void admit(const terminal_here& x) {
+    if (sessions.size() >= sessions_max) {
+      spdlog::warn("event=console_refused host={} reason=\"there are {} sessions\"", options.host,
+                   sessions.size());
+      return self->send_exit(x.port, caf::exit_reason::user_shutdown);
+    }
+    session_options o;
+    o.name = "console/" + options.host + "/" + std::to_string(next++);
+    o.generation = options.next_generation();
+    o.hosts = options.hosts;
+    o.office = options.office;
+    o.directory = options.directory;
+    o.view = options.view;
+    o.port = x.port;
+    supervision::child_report child;
+    child.now = supervision::child_report::condition::running;
+    child.id = o.name;
+    child.generation = o.generation;
+    const auto session = spawn_session(self, std::move(o));
+    child.actor = session;
+    sessions.emplace(session.address(), std::move(child));
+    self->send(x.port, session_here{session});
+  }
+
+  supervision::actor_report report() const {
+    supervision::actor_report r{self->mailbox().size(), {}, {}};
+    for (const auto& [address, child] : sessions) r.children.push_back(child);
+    return r;
+  }
+};
+
+caf::behavior listener_behavior(caf::stateful_actor<listener_state>* self,
+                                listener_options options) {
+  auto& s = self->state;
+  s.options = std::move(options);
+  self->set_down_handler([&s](caf::down_msg& d) {
+    if (s.doorman && d.source == s.doorman.address())
+      return s.self->quit(caf::make_error(caf::exit_reason::unhandled_exception));
+    s.sessions.erase(d.source);
+  });
+  self->set_default_handler(caf::drop);
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  return {
+      [&s](const terminal_here& x) { s.admit(x); },
+      [&s](const doorman_here& x) {
+        s.doorman = x.doorman;
+        s.self->monitor(s.doorman);
+      },
+      [&s](const supervision::describe_actor&) { return s.report(); },
+  };
+}
+
+}  // namespace
+
+expected<console_listener> spawn_listener(caf::actor_system& system, listener_options options) {
+  const auto where = options.address + ":" + std::to_string(options.port);
+  console_listener out;
+  auto& middleman = system.middleman();
+  auto door = middleman.backend().new_tcp_doorman(options.port, options.address.c_str(), true);
+  if (!door) return error{"port_in_use", "cannot listen for consoles on " + where};
+  out.port = (*door)->port();
+  out.actor = system.spawn(listener_behavior, std::move(options));
+  const auto doorman = middleman.spawn_broker(doorman_behavior, out.actor, *door);
+  caf::anon_send(out.actor, doorman_here{doorman});
+  return out;
+}
+
+}  // namespace troupe::console

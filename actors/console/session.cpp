@@ -1,0 +1,175 @@
+#include "actors/console/session.hpp"
+
+#include "actors/console/frames.hpp"
+#include "actors/console/inspector.hpp"
+#include "actors/link/guarded.hpp"
+
+#include <caf/all.hpp>
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
+
+namespace troupe::console {
+
+namespace {
+
+using late_atom = caf::atom_constant<caf::atom("conlate")>;
+
+struct session_state {
+  caf::event_based_actor* self;
+  session_options options;
+  std::deque<msg::frozen_message> ahead;
+  bool busy = false;
+  std::uint32_t id = 0;                        ///< of the terminal's request
+  std::uint64_t query = 0;                     ///< ours; answers to others are too late
+  std::map<std::string, std::string> waiting;  ///< hosts that have not answered, and why so far
+  static constexpr const char* name = "console";
+
+  explicit session_state(caf::event_based_actor* s) : self(s) {}
+  ~session_state() {
+    if (!options.office) return;
+    options.office->unbind(options.name, options.generation);
+    caf::anon_send(options.directory, directory::remove_entry{options.name, options.generation});
+  }
+
+  void begin_session() {
+    options.office->bind(options.name, options.generation, caf::actor_cast<caf::actor>(self));
+    directory::entry e;
+    e.name = options.name;
+    e.generation = options.generation;
+    e.role = msg::Role::CONSOLE;
+    e.state = msg::EntryState::READY;
+    self->send(options.directory, directory::set_entry{std::move(e)});
+  }
+
+  template <class Fill>
+  void reply(Fill fill) {
+    msg::draft<msg::ConsoleReply> d;
+    d->setId(id);
+    fill(*d);
+    auto e = std::move(d).freeze();
+    if (e) return self->send(options.port, to_terminal{std::move(e->body)});
+    spdlog::error("event=console_reply_lost session={} reason=\"{}\"", options.name,
+                  e.error().message);
+  }
+  void fail(const char* code, const std::string& message) {
+    reply([&](msg::ConsoleReply::Builder out) {
+      auto f = out.initFailure();
+      f.setCode(code);
+      f.setMessage(message);
+    });
+    next();
+  }
+
+  void heard(const from_terminal& x) {
+    if (ahead.size() >= requests_ahead_max)
+      return self->quit(caf::make_error(caf::exit_reason::user_shutdown));
+    ahead.push_back(x.what);
+    if (!busy) next();
+  }
+
+  void next() {
+    busy = false;
+    if (ahead.empty()) return;
+    busy = true;
+    const msg::envelope<msg::ConsoleRequest> e{std::move(ahead.front())};
+    ahead.pop_front();
+    try {
+      msg::view<msg::ConsoleRequest> in{e};
+      serve(*in);
+    } catch (const kj::Exception& why) {
+      link::note_malformed("ConsoleRequest", {{options.name, 0}, {options.name, 0}}, why);
+      self->quit(caf::make_error(caf::exit_reason::user_shutdown));
+    }
+  }
+
+  void serve(msg::ConsoleRequest::Reader in) {
+    id = in.getId();
+    if (in.getProtocol() != protocol)
+      return fail("other_protocol", "this node speaks version " + std::to_string(protocol) +
+                                        " of the console's protocol, the terminal speaks " +
+                                        std::to_string(in.getProtocol()));
+    std::vector<std::string> hosts;
+    for (auto host : in.getHosts()) hosts.emplace_back(host.cStr());
+    for (const auto& host : hosts)
+      if (std::find(options.hosts.begin(), options.hosts.end(), host) == options.hosts.end())
+        return fail("no_such_host", "the cluster file of this node has no host '" + host + "'");
+    if (hosts.empty()) hosts = options.hosts;
+    ++query;
+    auto builder = std::make_unique<capnp::MallocMessageBuilder>();
+    builder->setRoot(in.getQuery());
+    builder->getRoot<msg::NodeQuery>().setId(query);
+    auto frozen = msg::frozen_message::freeze(std::move(builder));
+    if (!frozen) return fail("query_too_large", frozen.error().message);
+    const msg::envelope<msg::NodeQuery> question{*std::move(frozen)};
+    waiting.clear();
+    const auto all = options.view->get();
+    for (const auto& host : hosts) {
+      const auto whom = inspector_name(host);
+      waiting[host] = all->contains(whom) ? "does not answer" : "there is no link to it";
+      if (all->contains(whom))
+        options.office->send({whom, 0}, {options.name, options.generation}, question);
+    }
+    self->delayed_send(self, answer_timeout, late_atom::value, query);
+    finish_unless_awaited();
+  }
+
+  void reported(msg::NodeReport::Reader in) {
+    const std::string host = in.getHost().cStr();
+    if (in.getId() != query || waiting.erase(host) == 0) return;
+    reply([&](msg::ConsoleReply::Builder out) { out.setReport(in); });
+    finish_unless_awaited();
+  }
+
+  void late(std::uint64_t q) {
+    if (busy && q == query) finish();
+  }
+
+  void finish_unless_awaited() {
+    if (std::none_of(waiting.begin(), waiting.end(),
+                     [](const auto& x) { return x.second == "does not answer"; }))
+      finish();
+  }
+  void finish() {
+    ++query;  // what still comes is too late
+    reply([&](msg::ConsoleReply::Builder out) {
+      auto list = out.initEnd(static_cast<unsigned>(waiting.size()));
+      unsigned i = 0;
+      for (const auto& [host, why] : waiting) {
+        list[i].setHost(host);
+        list[i].setReason(why);
+        ++i;
+      }
+    });
+    next();
+  }
+};
+
+caf::behavior behavior(caf::stateful_actor<session_state>* self, session_options options) {
+  auto& s = self->state;
+  s.options = std::move(options);
+  s.begin_session();
+  self->monitor(s.options.port);
+  self->set_down_handler(
+      [self](caf::down_msg&) { self->quit(caf::make_error(caf::exit_reason::user_shutdown)); });
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_default_handler(caf::drop);
+  return {
+      [&s](const from_terminal& x) { s.heard(x); },
+      link::on<msg::NodeReport>([&s](msg::NodeReport::Reader in) { s.reported(in); }),
+      [&s](late_atom, std::uint64_t query) { s.late(query); },
+      supervision::answers_for_itself(self),
+  };
+}
+
+}  // namespace
+
+caf::actor spawn_session(caf::event_based_actor* listener, session_options options) {
+  return listener->spawn<caf::monitored>(behavior, std::move(options));
+}
+
+}  // namespace troupe::console

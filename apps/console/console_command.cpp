@@ -1,0 +1,123 @@
+#include "apps/console/console_command.hpp"
+
+#include "apps/console/commands.hpp"
+#include "apps/console/line_editor.hpp"
+#include "config/parse.hpp"
+#include "messages/base/exit_codes.hpp"
+
+#include <fmt/format.h>
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+namespace troupe::apps {
+
+namespace {
+
+struct console_options {
+  std::string config_file = "cluster.toml";
+  std::string host;
+  bool json = false;
+  std::vector<std::string> words;
+};
+
+void print(std::FILE* to, const std::string& text) {
+  (void)std::fwrite(text.data(), 1, text.size(), to);
+  (void)std::fflush(to);
+}
+
+int fail(int code, const std::string& why) {
+  print(stderr, "troupe console: " + why + "\n");
+  return code;
+}
+
+/// The host that was named, or else the first with an admin port.
+const config::host* choose(const config::cluster& c, const std::string& name) {
+  if (!name.empty()) return c.find_host(name);
+  for (const auto& h : c.hosts)
+    if (h.admin_port != 0) return &h;
+  return nullptr;
+}
+
+/// Line by line, until the end of the input or `quit`. The last command's code; on a terminal the
+/// person has seen how each went.
+int converse(console::command_context& c) {
+  const bool person = ::isatty(STDIN_FILENO) == 1;
+  std::unique_ptr<console::line_editor> editor;
+  if (person) {
+    editor = std::make_unique<console::line_editor>(
+        [&](const std::string& line) { return console::completions(line, c.hosts); });
+    c.out(fmt::format("connected to {}; `help` lists the commands, `quit` ends\n", c.host));
+  }
+  int code = exit_ok;
+  while (true) {
+    std::optional<std::string> line;
+    if (person) {
+      line = editor->read("troupe " + c.host + "> ");
+    } else if (std::string text; std::getline(std::cin, text)) {
+      line = text;
+    }
+    const auto words = console::words_of(line.value_or("quit"));
+    if (!words.empty() && (words[0] == "quit" || words[0] == "exit")) break;
+    code = console::run_command(c, words);
+    // A script ends where it goes wrong.
+    if (code == exit_address || (!person && code != exit_ok)) return code;
+  }
+  return person ? exit_ok : code;
+}
+
+int run(const console_options& o) {
+  const auto loaded = config::load(o.config_file);
+  if (!loaded) {
+    for (const auto& p : loaded.problems) print(stderr, to_string(p) + "\n");
+    return fail(exit_config, "the cluster file has problems");
+  }
+  const auto* host = choose(*loaded.value, o.host);
+  if (host == nullptr)
+    return fail(exit_config, o.host.empty()
+                                 ? o.config_file + ": no [[host]] has an admin_port"
+                                 : o.config_file + ": no [[host]] is called '" + o.host + "'");
+  if (host->admin_port == 0)
+    return fail(exit_config,
+                to_string(host->where) + ": host '" + host->name + "' has no admin_port");
+  auto link = console::terminal::connect(host->admin_address, host->admin_port);
+  if (!link) return fail(exit_address, link.error().message);
+  console::command_context c{*link,
+                             host->name,
+                             {},
+                             o.json,
+                             [](const std::string& text) { print(stdout, text); },
+                             [](const std::string& text) { print(stderr, text + "\n"); },
+                             [](std::chrono::milliseconds t) { std::this_thread::sleep_for(t); }};
+  for (const auto& h : loaded.value->hosts) c.hosts.push_back(h.name);
+  return o.words.empty() ? converse(c) : console::run_command(c, o.words);
+}
+
+}  // namespace
+
+void add_console_command(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand("console", "Look at a running cluster");
+  auto options = std::make_shared<console_options>();
+  command->add_option("--config", options->config_file, "Cluster file")
+      ->envname("TROUPE_CONFIG")
+      ->capture_default_str();
+  command->add_option("--host", options->host,
+                      "Host to connect to (default: the first with an admin_port)");
+  command->add_flag("--json", options->json, "Answers for scripts");
+  std::string list;
+  for (const auto& x : console::commands())
+    list += fmt::format("\n  {:<28}{}", fmt::format("{} {}", x.name, x.arguments), x.help);
+  command->add_option("COMMAND", options->words, "What to do; without one, line by line");
+  command->footer("Commands:" + list);
+  command->prefix_command();
+  command->callback([options, command, &exit_code] {
+    for (const auto& word : command->remaining()) options->words.push_back(word);
+    exit_code = run(*options);
+  });
+}
+
+}  // namespace troupe::apps

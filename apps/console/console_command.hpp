@@ -1,0 +1,10 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace troupe::apps {
+
+/// `troupe console`: looks at a running cluster, once or line by line.
+void add_console_command(CLI::App& app, int& exit_code);
+
+}  // namespace troupe::apps

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "messages/base/expected.hpp"
+#include "messages/console.capnp.h"
+#include "messages/envelope.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::apps::console {
+
+/// Beyond what a session gives the hosts: for the session itself.
+inline constexpr std::chrono::seconds reply_timeout{15};
+
+/// What a request brought.
+struct answer {
+  std::vector<msg::frozen_message> reports;                 ///< `ConsoleReply` with a report
+  std::vector<std::pair<std::string, std::string>> silent;  ///< host and reason
+};
+
+/// A connection to a node's admin port. Blocking, one thread.
+class terminal {
+ public:
+  /// Errors: `cannot_connect`, naming the address.
+  static expected<terminal> connect(const std::string& address, std::uint16_t port);
+  terminal(terminal&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  terminal& operator=(terminal&&) = delete;
+  ~terminal();
+
+  /// Asks these hosts, or all. `fill(NodeQuery::Builder)` writes the question. Errors:
+  /// `connection_lost`, or what the session says.
+  template <class Fill>
+  expected<answer> ask(const std::vector<std::string>& hosts, Fill fill) {
+    msg::draft<msg::ConsoleRequest> d;
+    begin(*d, hosts);
+    fill(d->initQuery());
+    auto e = std::move(d).freeze();
+    if (!e) return std::move(e).error();
+    return exchange(e->body);
+  }
+
+ private:
+  explicit terminal(int fd) : fd_(fd) {}
+  void begin(msg::ConsoleRequest::Builder out, const std::vector<std::string>& hosts);
+  expected<answer> exchange(const msg::frozen_message& request);
+
+  int fd_;
+  std::uint32_t id_ = 0;
+};
+
+}  // namespace troupe::apps::console

@@ -1,0 +1,232 @@
+#include "apps/console/views.hpp"
+
+#include "messages/entry_state.hpp"
+
+#include <capnp/schema.h>
+#include <fmt/format.h>
+#include <rapidjson/document.h>
+
+#include <kj/string.h>
+
+namespace troupe::apps::console {
+
+namespace {
+
+void tree_line(std::string& out, msg::TreeNode::Reader n, const std::string& indent, bool last,
+               bool root) {
+  out += indent;
+  if (!root) out += last ? "└── " : "├── ";
+  out += printable(n.getName().cStr());
+  const std::string state = n.getState().cStr();
+  if (state != "running") out += "  " + state;
+  if (n.getGeneration() != 0) out += fmt::format("  generation {}", n.getGeneration());
+  if (n.getRestarts() > 0) out += fmt::format("  restarts {}", n.getRestarts());
+  if (n.getMailbox() >= 0) out += fmt::format("  mailbox {}", n.getMailbox());
+  for (auto f : n.getFacts())
+    out += fmt::format("  {}={}", printable(f.getKey().cStr()), printable(f.getValue().cStr()));
+  if (n.getSilent().size() > 0) out += fmt::format("  ({})", n.getSilent().cStr());
+  if (n.getLastEnd().size() > 0)
+    out += fmt::format("  last end: {}", printable(n.getLastEnd().cStr()));
+  out += "\n";
+  const auto below = root ? indent : indent + (last ? "    " : "│   ");
+  const auto children = n.getChildren();
+  for (unsigned i = 0; i < children.size(); ++i)
+    tree_line(out, children[i], below, i + 1 == children.size(), false);
+}
+
+void text_field(json_writer& w, const char* key, const std::string& value) {
+  w.Key(key);
+  put(w, value);
+}
+
+void tree_node_json(json_writer& w, msg::TreeNode::Reader n) {
+  w.StartObject();
+  text_field(w, "name", n.getName().cStr());
+  text_field(w, "state", n.getState().cStr());
+  w.Key("generation"), w.Uint64(n.getGeneration());
+  w.Key("restarts"), w.Uint(n.getRestarts());
+  text_field(w, "last_end", n.getLastEnd().cStr());
+  w.Key("mailbox");
+  if (n.getMailbox() >= 0)
+    w.Int64(n.getMailbox());
+  else
+    w.Null();
+  text_field(w, "silent", n.getSilent().cStr());
+  w.Key("facts");
+  w.StartObject();
+  for (auto f : n.getFacts()) text_field(w, f.getKey().cStr(), f.getValue().cStr());
+  w.EndObject();
+  w.Key("children");
+  w.StartArray();
+  for (auto child : n.getChildren()) tree_node_json(w, child);
+  w.EndArray();
+  w.EndObject();
+}
+
+std::int64_t number(std::uint64_t n) { return static_cast<std::int64_t>(n); }
+
+std::string role_name(msg::Role role) {
+  const auto schema = capnp::Schema::from<msg::Role>();
+  for (auto e : schema.getEnumerants())
+    if (e.getOrdinal() == static_cast<std::uint16_t>(role)) return e.getProto().getName().cStr();
+  return "unknown";
+}
+
+using figures = std::vector<std::pair<const char*, std::uint64_t>>;
+figures figures_of(const troupe::console::held_in_all& s) {
+  return {{"requests", s.requests},
+          {"prompt_bytes", s.prompt_bytes},
+          {"leases", s.leases},
+          {"router_leases", s.router_leases},
+          {"jobs", s.jobs},
+          {"worker_jobs", s.worker_jobs},
+          {"engine_jobs", s.engine_jobs},
+          {"transfers", s.transfers},
+          {"kv_tokens", s.kv_tokens}};
+}
+
+}  // namespace
+
+std::string tree_text(msg::NodeReport::Reader report) {
+  std::string out = fmt::format("host {}\n", printable(report.getHost().cStr()));
+  for (auto n : report.getTree()) tree_line(out, n, "", true, true);
+  return out;
+}
+
+void tree_json(json_writer& w, msg::NodeReport::Reader report) {
+  w.StartObject();
+  text_field(w, "host", report.getHost().cStr());
+  w.Key("tree");
+  w.StartArray();
+  for (auto n : report.getTree()) tree_node_json(w, n);
+  w.EndArray();
+  w.EndObject();
+}
+
+void add_directory(table& t, msg::NodeReport::Reader report) {
+  t.columns = {"name", "host", "role", "state", "generation", "model", "detail"};
+  for (auto e : report.getDirectory())
+    t.rows.push_back({e.getName().cStr(), e.getHost().cStr(), role_name(e.getRole()),
+                      msg::state_name(e.getState()), number(e.getGeneration()), e.getModel().cStr(),
+                      e.getDetail().cStr()});
+}
+
+void add_health(table& t, msg::NodeReport::Reader report) {
+  t.columns = {"host",   "engine", "verdict", "jobs",    "steps",
+               "tokens", "ticks",  "age_ms",  "evidence"};
+  for (auto e : report.getHealth())
+    t.rows.push_back({report.getHost().cStr(), e.getEngine().cStr(), e.getVerdict().cStr(),
+                      number(e.getJobs()), number(e.getSteps()), number(e.getTokens()),
+                      number(e.getTicks()), number(e.getSinceMs()), e.getEvidence().cStr()});
+}
+
+void add_requests(table& t, msg::NodeReport::Reader report) {
+  t.columns = {"host", "request", "model", "age_ms", "prompt_bytes"};
+  for (auto r : report.getRequests())
+    t.rows.push_back({report.getHost().cStr(), r.getExternalId().cStr(), r.getModel().cStr(),
+                      number(r.getAgeMs()), number(r.getPromptBytes())});
+}
+
+void add_workers(table& t, msg::NodeReport::Reader report) {
+  struct column {
+    const char* title;
+    const char* member;
+  };
+  static constexpr column columns[] = {{"name", "name"},
+                                       {"model", "model"},
+                                       {"ready", "ready"},
+                                       {"idle", "idle"},
+                                       {"running", "running"},
+                                       {"queued", "queued"},
+                                       {"kv_used", "kv_used_tokens"},
+                                       {"kv_cached", "kv_cached_tokens"},
+                                       {"kv_total", "kv_total_tokens"},
+                                       {"prefill/s", "prefill_tokens_per_second"},
+                                       {"decode/s", "decode_tokens_per_second"},
+                                       {"detail", "detail"}};
+  t.columns.clear();
+  for (const auto& c : columns) t.columns.emplace_back(c.title);
+  rapidjson::Document d;
+  d.Parse(report.getWorkersJson().cStr());
+  if (d.HasParseError() || !d.IsObject() || !d.HasMember("workers")) return;
+  for (const auto& x : d["workers"].GetArray()) {
+    auto& row = t.rows.emplace_back();
+    for (const auto& c : columns) {
+      const auto i = x.FindMember(c.member);
+      if (i == x.MemberEnd())
+        row.emplace_back(std::string{});
+      else if (i->value.IsString())
+        row.emplace_back(std::string{i->value.GetString()});
+      else if (i->value.IsBool())
+        row.emplace_back(std::string{i->value.GetBool() ? "yes" : "no"});
+      else
+        row.emplace_back(static_cast<std::int64_t>(i->value.GetDouble()));
+    }
+  }
+}
+
+std::string books_text(const std::vector<troupe::console::host_books>& all) {
+  table t;
+  t.columns = {"holder", "requests", "prompt_bytes", "leases", "jobs", "transfers", "kv_tokens"};
+  const std::string none;
+  for (const auto& h : all) {
+    if (h.has_hub) {
+      std::size_t jobs = 0;
+      for (const auto& [worker, keys] : h.hub.jobs) jobs += keys.size();
+      t.rows.push_back({"requests/" + h.host,
+                        number(std::max<std::uint64_t>(h.hub.requests.size(), h.hub.tickets)),
+                        number(h.hub.prompt_bytes), number(h.hub.leases.size()), number(jobs), none,
+                        none});
+    }
+    if (h.has_router)
+      t.rows.push_back(
+          {"router", none, none, number(h.leases.size() + h.leases_left_out), none, none, none});
+    for (const auto& e : h.engines)
+      t.rows.push_back({e.worker, none, none, none, number(e.key_count), number(e.transfers),
+                        number(e.referenced)});
+  }
+  return to_text(t);
+}
+
+void books_json(json_writer& w, const std::vector<troupe::console::host_books>& all) {
+  w.Key("totals");
+  w.StartObject();
+  for (const auto& [key, value] : figures_of(troupe::console::sum(all)))
+    w.Key(key), w.Uint64(value);
+  w.EndObject();
+  w.Key("hosts");
+  w.StartArray();
+  for (const auto& h : all) {
+    w.StartObject();
+    text_field(w, "host", h.host);
+    w.Key("held");
+    w.StartObject();
+    for (const auto& [key, value] : figures_of(troupe::console::sum({h})))
+      w.Key(key), w.Uint64(value);
+    w.EndObject();
+    w.Key("silent");
+    w.StartArray();
+    for (const auto& s : h.silent) put(w, s);
+    w.EndArray();
+    w.EndObject();
+  }
+  w.EndArray();
+}
+
+void table_json(json_writer& w, const table& t) {
+  w.StartArray();
+  for (const auto& row : t.rows) {
+    w.StartObject();
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      w.Key(t.columns[i].c_str());
+      if (const auto* n = std::get_if<std::int64_t>(&row[i]))
+        w.Int64(*n);
+      else
+        put(w, std::get<std::string>(row[i]));
+    }
+    w.EndObject();
+  }
+  w.EndArray();
+}
+
+}  // namespace troupe::apps::console
