@@ -1,6 +1,7 @@
 #include "actors/drain/drain_actor.hpp"
 
 #include "actors/link/guarded.hpp"
+#include "actors/supervision/introspection.hpp"
 
 #include <caf/all.hpp>
 
@@ -134,6 +135,7 @@ caf::behavior behavior(caf::stateful_actor<drain_state>* self, drain_options opt
       link::on<msg::DrainStatus>([&s](msg::DrainStatus::Reader in) { s.heard(in); }),
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](tick_atom) { self->state.tick(); },
+      supervision::answers_for_itself(self),
   };
 }
 

@@ -107,7 +107,7 @@ class Console(unittest.TestCase):
     def test_strangers_and_crowds_at_the_admin_port(self):
         with Cluster(hosts=1) as c:
             c.start()
-            c["h0"].wait_for("event=node_started")
+            wait_until(lambda: c.console("tree", check=False)[0] == 0, "an admin port")
             where = ("127.0.0.1", c.admin_ports[0])
             with socket.create_connection(where, timeout=10) as s:
                 s.sendall(b"GET / HTTP/1.1\r\n\r\n")
