@@ -1,6 +1,7 @@
 #include "actors/launcher/child_process.hpp"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -73,6 +74,9 @@ class line_filter {
   ::dup2(output, STDERR_FILENO);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
+  // Sockets of libraries that don't say O_CLOEXEC: an engine would keep the gateway's port, and
+  // clients' connections, open after the gateway has closed them.
+  ::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
   ::fcntl(secret, F_SETFD, 0);
   if (inherited >= 0) ::fcntl(inherited, F_SETFD, 0);
   sigset_t none;

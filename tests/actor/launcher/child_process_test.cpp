@@ -104,6 +104,17 @@ TEST_CASE("the secret arrives over the inherited descriptor and nowhere else") {
     CHECK(lines[i].find("s3cret") == std::string::npos);
 }
 
+TEST_CASE("descriptors of this process do not get to the child, also those that would") {
+  outcome o;
+  const int fd = ::open("/dev/null", O_RDONLY);
+  auto p = run_shell(o, "cat <&$1; [ -e /proc/$$/fd/" + std::to_string(fd) + " ] && echo open",
+                     {'s', '\n'});
+  ::close(fd);
+  REQUIRE(p);
+  (void)o.ended.get_future().get();
+  CHECK(o.take() == std::vector<std::string>{"s"});
+}
+
 TEST_CASE("signals reach the child; destroying kills and reaps it") {
   outcome o;
   auto ended = o.ended.get_future();
