@@ -40,6 +40,18 @@ int main(int argc, char** argv) {
 
   try {
     app.parse(argc, argv);
+  } catch (const CLI::RequiredError& e) {
+    // CLI11 only says that a subcommand is required, also when there is one that it doesn't know.
+    const auto* in = &app;
+    while (!in->get_subcommands().empty()) in = in->get_subcommands().front();
+    const auto unknown = in->remaining();
+    if (in->get_require_subcommand_min() == 0 || unknown.empty()) {
+      app.exit(e);
+    } else {
+      std::fprintf(stderr, "there is no subcommand '%s'\nRun with --help for more information.\n",
+                   unknown.front().c_str());
+    }
+    return troupe::exit_usage;
   } catch (const CLI::ParseError& e) {
     // CLI11's own codes are above 100; scripts get one for all misuse.
     return app.exit(e) == 0 ? troupe::exit_ok : troupe::exit_usage;
