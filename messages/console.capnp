@@ -15,6 +15,20 @@ struct ConsoleRequest {
   protocol @1 :UInt16;
   hosts @2 :List(Text);        # whom to ask; empty: every host of the cluster
   query @3 :NodeQuery;         # its id is the session's to give
+  order @4 :ConsoleOrder;      # instead of a query
+}
+
+struct ConsoleOrder {
+  # Carried out by the drain actor of the session's node, whatever becomes of the session.
+  kind @0 :TargetKind;
+  target @1 :Text;
+  atOnce @2 :UInt32;           # engines at a time; 0: all
+  union {
+    none @3 :Void;
+    drain @4 :import "drain.capnp".Drain;
+    undrain @5 :Void;
+  }
+  enum TargetKind { engine @0; pool @1; host @2; }
 }
 
 struct ConsoleReply {
@@ -23,8 +37,16 @@ struct ConsoleReply {
     report @1 :NodeReport;     # one for each host that answered
     end @2 :List(Silent);      # nothing more comes
     failure @3 :Failure;       # the request cannot be served at all
+    progress @4 :List(OrderProgress);  # of an order: at each change, and now and then
   }
   struct Silent { host @0 :Text; reason @1 :Text; }
+  struct OrderProgress {
+    engine @0 :Text;
+    phase @1 :Text;            # waiting, ordered, or as its launcher says
+    jobsLeft @2 :UInt32;
+    over @3 :Bool;
+    failure @4 :Text;
+  }
 }
 
 struct NodeQuery {

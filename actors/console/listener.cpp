@@ -128,6 +128,7 @@ struct listener_state {
     o.office = options.office;
     o.directory = options.directory;
     o.view = options.view;
+    o.drain = options.drain;
     o.port = x.port;
     supervision::child_report child;
     child.now = supervision::child_report::condition::running;

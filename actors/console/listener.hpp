@@ -26,6 +26,7 @@ struct listener_options {
   caf::actor directory;
   std::shared_ptr<const directory::directory_view> view;
   std::function<std::uint64_t()> next_generation;
+  std::function<caf::actor()> drain;  ///< the node's drain actor as it is now
 };
 
 struct console_listener {

@@ -2,6 +2,7 @@
 
 #include "actors/console/frames.hpp"
 #include "actors/console/inspector.hpp"
+#include "actors/drain/drain_actor.hpp"
 #include "actors/link/guarded.hpp"
 
 #include <caf/all.hpp>
@@ -18,6 +19,38 @@ namespace troupe::console {
 namespace {
 
 using late_atom = caf::atom_constant<caf::atom("conlate")>;
+using progress_atom = caf::atom_constant<caf::atom("conprogr")>;
+
+drain::target read_target(msg::ConsoleOrder::Reader in) {
+  using kind = drain::target::kind;
+  switch (in.getKind()) {
+  case msg::ConsoleOrder::TargetKind::POOL:
+    return {kind::pool, in.getTarget().cStr()};
+  case msg::ConsoleOrder::TargetKind::HOST:
+    return {kind::host, in.getTarget().cStr()};
+  default:
+    return {kind::engine, in.getTarget().cStr()};
+  }
+}
+
+const char* name_of(const drain::engine_progress& e) {
+  if (!e.answered) return e.ordered ? "ordered" : "waiting";
+  switch (e.phase) {
+  case msg::DrainPhase::REFUSED:
+    return "refused";
+  case msg::DrainPhase::DRAINING:
+    return "draining";
+  case msg::DrainPhase::DRAINED:
+    return "drained";
+  case msg::DrainPhase::STOPPED:
+    return "stopped";
+  case msg::DrainPhase::RESTARTING:
+    return "restarting";
+  case msg::DrainPhase::SERVING:
+    break;
+  }
+  return "serving";
+}
 
 struct session_state {
   caf::event_based_actor* self;
@@ -27,6 +60,8 @@ struct session_state {
   std::uint32_t id = 0;                        ///< of the terminal's request
   std::uint64_t query = 0;                     ///< ours; answers to others are too late
   std::map<std::string, std::string> waiting;  ///< hosts that have not answered, and why so far
+  caf::actor drainer;                          ///< who carries our order out; null: there is none
+  std::vector<drain::engine_progress> progress;
   static constexpr const char* name = "console";
 
   explicit session_state(caf::event_based_actor* s) : self(s) {}
@@ -93,6 +128,7 @@ struct session_state {
       return fail("other_protocol", "this node speaks version " + std::to_string(protocol) +
                                         " of the console's protocol, the terminal speaks " +
                                         std::to_string(in.getProtocol()));
+    if (!in.getOrder().isNone()) return give_order(in.getOrder());
     std::vector<std::string> hosts;
     for (auto host : in.getHosts()) hosts.emplace_back(host.cStr());
     for (const auto& host : hosts)
@@ -116,6 +152,73 @@ struct session_state {
     }
     self->delayed_send(self, answer_timeout, late_atom::value, query);
     finish_unless_awaited();
+  }
+
+  void give_order(msg::ConsoleOrder::Reader in) {
+    drainer = options.drain ? options.drain() : caf::actor{};
+    if (!drainer) return fail("not_now", "this node takes no orders now");
+    drain::drain_order o;
+    o.id = ++query;
+    o.at = read_target(in);
+    o.at_once = in.getAtOnce();
+    o.reply_to = caf::actor_cast<caf::actor>(self);
+    o.undrain = in.isUndrain();
+    if (in.isDrain()) {
+      o.within = std::chrono::milliseconds{in.getDrain().getWithinMs()};
+      o.move_after = std::chrono::milliseconds{in.getDrain().getMoveAfterMs()};
+      o.then = in.getDrain().getThen();
+    }
+    spdlog::info("event=console_order session={} target={} undrain={}", options.name, o.at.name,
+                 o.undrain);
+    progress.clear();
+    self->monitor(drainer);
+    self->send(drainer, o);
+    self->delayed_send(self, progress_interval, progress_atom::value, query);
+  }
+
+  void went_on(const drain::drain_progress& x) {
+    if (!drainer || x.id != query) return;
+    if (!x.refused.empty()) {
+      leave_order();
+      return fail("refused", x.refused);
+    }
+    progress = x.engines;
+    tell_progress();
+    if (!x.over) return;
+    leave_order();
+    waiting.clear();
+    finish();
+  }
+  void tell_again(std::uint64_t q) {
+    if (!drainer || q != query) return;
+    tell_progress();
+    self->delayed_send(self, progress_interval, progress_atom::value, query);
+  }
+  void tell_progress() {
+    reply([&](msg::ConsoleReply::Builder out) {
+      auto list = out.initProgress(static_cast<unsigned>(progress.size()));
+      for (unsigned i = 0; i < list.size(); ++i) {
+        const auto& e = progress[i];
+        list[i].setEngine(e.engine);
+        list[i].setPhase(name_of(e));
+        list[i].setJobsLeft(e.jobs_left);
+        list[i].setOver(e.over);
+        list[i].setFailure(e.failure);
+      }
+    });
+  }
+  void leave_order() {
+    self->demonitor(drainer.address());
+    drainer = nullptr;
+  }
+
+  void down(const caf::down_msg& d) {
+    if (!drainer || d.source != drainer.address())
+      return self->quit(caf::make_error(caf::exit_reason::user_shutdown));
+    drainer = nullptr;
+    fail("order_unwatched",
+         "the node's drain actor has ended: what its launchers were told is carried out, the rest "
+         "is not");
   }
 
   void reported(msg::NodeReport::Reader in) {
@@ -154,14 +257,15 @@ caf::behavior behavior(caf::stateful_actor<session_state>* self, session_options
   s.options = std::move(options);
   s.begin_session();
   self->monitor(s.options.port);
-  self->set_down_handler(
-      [self](caf::down_msg&) { self->quit(caf::make_error(caf::exit_reason::user_shutdown)); });
+  self->set_down_handler([&s](caf::down_msg& d) { s.down(d); });
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
   return {
       [&s](const from_terminal& x) { s.heard(x); },
       link::on<msg::NodeReport>([&s](msg::NodeReport::Reader in) { s.reported(in); }),
       [&s](late_atom, std::uint64_t query) { s.late(query); },
+      [&s](const drain::drain_progress& x) { s.went_on(x); },
+      [&s](progress_atom, std::uint64_t query) { s.tell_again(query); },
       supervision::answers_for_itself(self),
   };
 }

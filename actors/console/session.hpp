@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ namespace troupe::console {
 
 /// Until a host that was asked must have answered; those that have not are named.
 inline constexpr std::chrono::milliseconds answer_timeout{5'000};
+/// Of an order, its progress is told at least so often.
+inline constexpr std::chrono::milliseconds progress_interval{3'000};
 /// Requests that a terminal may send ahead; above it the session ends.
 inline constexpr std::size_t requests_ahead_max = 16;
 
@@ -26,6 +29,8 @@ struct session_options {
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
   std::shared_ptr<const directory::directory_view> view;
+  /// The node's drain actor as it is now; null: there is none.
+  std::function<caf::actor()> drain;
   caf::actor port;  ///< gets `to_terminal`, and sends `from_terminal`
 };
 

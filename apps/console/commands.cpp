@@ -2,18 +2,23 @@
 
 #include "actors/console/reports.hpp"
 #include "apps/console/views.hpp"
+#include "config/values.hpp"
 #include "messages/base/exit_codes.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
+#include <utility>
 
 namespace troupe::apps::console {
 
 namespace {
 
 using troupe::console::host_books;
+
+constexpr std::chrono::milliseconds drain_within_max{24 * 3'600'000};
 
 int usage(command_context& c, const std::string& why) {
   c.err(why + "; `help` lists the commands");
@@ -140,10 +145,10 @@ int request(command_context& c, const std::vector<std::string>& words) {
   each_report(*a, [&](msg::NodeReport::Reader r) {
     if (r.getTimelineJson().size() > 0) found = r.getTimelineJson().cStr();
   });
-  const bool silent = tell_silent(c, *a);
+  tell_silent(c, *a);
   if (!found.empty()) return c.out(found + "\n"), exit_ok;
   c.err(fmt::format("no host that answered knows a request '{}'", printable(words[0])));
-  return silent ? exit_failure : exit_failure;
+  return exit_failure;
 }
 
 expected<std::vector<host_books>> look(command_context& c, const std::vector<std::string>& hosts,
@@ -201,9 +206,107 @@ int books(command_context& c, const std::vector<std::string>& words) {
   return silent || !lines.empty() ? exit_failure : exit_ok;
 }
 
+/// Prints how an order goes, a line for each change at an engine; what is wrong in the end.
+int carry_out(command_context& c, const std::function<void(msg::ConsoleOrder::Builder)>& fill) {
+  std::map<std::string, std::string> told;
+  bool failed_any = false;
+  auto a = c.link.order(fill, [&](msg::ConsoleReply::Reader in) {
+    failed_any = false;
+    for (auto e : in.getProgress()) {
+      const bool bad = e.getFailure().size() > 0;
+      failed_any = failed_any || bad;
+      auto line = fmt::format("{}  {}", printable(e.getEngine().cStr()), e.getPhase().cStr());
+      if (e.getJobsLeft() > 0) line += fmt::format("  {} jobs left", e.getJobsLeft());
+      if (bad) line += fmt::format("  {}", printable(e.getFailure().cStr()));
+      if (std::exchange(told[e.getEngine().cStr()], line) != line && !c.json) c.out(line + "\n");
+    }
+  });
+  if (!a) return failed(c, a.error());
+  if (c.json)
+    print_json(c, [&](json_writer& w) {
+      w.StartArray();
+      for (const auto& [engine, line] : told) put(w, line);
+      w.EndArray();
+    });
+  return failed_any ? exit_failure : exit_ok;
+}
+
+/// The words of an order: its target, and options.
+struct order_words {
+  order_target target{};
+  std::chrono::milliseconds within{60'000};
+  bool move_now = false;
+  bool stop = false;
+  bool all_at_once = false;
+};
+
+expected<order_words> read_order(const command_context& c, const std::vector<std::string>& words) {
+  order_words o;
+  std::string target;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& w = words[i];
+    if (w == "--move-now") {
+      o.move_now = true;
+    } else if (w == "--stop") {
+      o.stop = true;
+    } else if (w == "--all-at-once") {
+      o.all_at_once = true;
+    } else if (w == "--within") {
+      const auto t = i + 1 < words.size() ? config::parse_duration(words[++i]) : std::nullopt;
+      if (!t || *t > drain_within_max)
+        return error{"usage", "--within needs a duration of 24h at most, like 90s"};
+      o.within = *t;
+    } else if (w.starts_with("--") || !target.empty()) {
+      return error{"usage", fmt::format("'{}' is not understood here", printable(w))};
+    } else {
+      target = w;
+    }
+  }
+  if (target.empty()) return error{"usage", "an engine, a pool or a host must be named"};
+  auto t = target_of(target, c.hosts, c.pools);
+  if (!t) return std::move(t).error();
+  o.target = *std::move(t);
+  return o;
+}
+
+int order_drain(command_context& c, const std::vector<std::string>& words, msg::DrainEnd then,
+                std::uint32_t at_once) {
+  const auto o = read_order(c, words);
+  if (!o) return usage(c, o.error().message);
+  return carry_out(c, [&](msg::ConsoleOrder::Builder out) {
+    out.setKind(o->target.kind);
+    out.setTarget(o->target.name);
+    out.setAtOnce(o->all_at_once ? 0 : at_once);
+    auto d = out.initDrain();
+    const auto within = static_cast<std::uint32_t>(o->within.count());
+    d.setWithinMs(within);
+    d.setMoveAfterMs(o->move_now ? 0 : within);
+    d.setThen(o->stop ? msg::DrainEnd::STOP : then);
+  });
+}
+
+int drain(command_context& c, const std::vector<std::string>& words) {
+  return order_drain(c, words, msg::DrainEnd::KEEP, 0);
+}
+
+int restart(command_context& c, const std::vector<std::string>& words) {
+  return order_drain(c, words, msg::DrainEnd::RESTART, 1);
+}
+
+int undrain(command_context& c, const std::vector<std::string>& words) {
+  if (words.size() != 1) return usage(c, "`undrain` needs one engine, pool or host");
+  const auto o = read_order(c, words);
+  if (!o) return usage(c, o.error().message);
+  return carry_out(c, [&](msg::ConsoleOrder::Builder out) {
+    out.setKind(o->target.kind);
+    out.setTarget(o->target.name);
+    out.setUndrain();
+  });
+}
+
 int help(command_context& c, const std::vector<std::string>&) {
   for (const auto& x : commands())
-    c.out(fmt::format("{:<28}{}\n", fmt::format("{} {}", x.name, x.arguments), x.help));
+    c.out(fmt::format("{} {}\n    {}\n", x.name, x.arguments, x.help));
   return exit_ok;
 }
 
@@ -219,6 +322,11 @@ const std::vector<command>& commands() {
       {"request", "ID", "how the request with this X-Request-Id travelled", &request},
       {"books", "[--check] [--zero]",
        "who holds what; --check: what does not balance; --zero: nothing may be held", &books},
+      {"drain", "TARGET [--within 60s] [--move-now] [--stop]",
+       "takes an engine, pool or host out of service; what runs ends, or is moved", &drain},
+      {"restart", "TARGET [--within 60s] [--move-now] [--all-at-once]",
+       "drains and replaces engine processes, one after the other", &restart},
+      {"undrain", "TARGET", "takes it back into service", &undrain},
       {"help", "", "this list", &help},
   };
   return all;
@@ -238,19 +346,48 @@ std::vector<std::string> words_of(const std::string& line) {
   return words;
 }
 
-std::vector<std::string> completions(const std::string& line,
-                                     const std::vector<std::string>& hosts) {
+expected<order_target> target_of(const std::string& word, const std::vector<std::string>& hosts,
+                                 const std::vector<std::string>& pools) {
+  using kind = msg::ConsoleOrder::TargetKind;
+  const auto has = [](const std::vector<std::string>& all, const std::string& name) {
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  const auto colon = word.find(':');
+  const auto in_front = colon == std::string::npos ? "" : word.substr(0, colon);
+  const auto name = word.substr(colon == std::string::npos ? 0 : colon + 1);
+  if (in_front.empty() && word.find('/') != std::string::npos)
+    return order_target{kind::ENGINE, word};
+  const bool host = has(hosts, name) && in_front != "pool";
+  const bool pool = has(pools, name) && in_front != "host";
+  if (host && pool)
+    return error{
+        "ambiguous_target",
+        fmt::format("'{}' is a host and a pool: say host:{} or pool:{}", name, name, name)};
+  if (!host && !pool)
+    return error{
+        "no_such_target",
+        fmt::format("the cluster file has no host and no pool '{}', and engines are called "
+                    "like decode/llama/h2.0",
+                    printable(word))};
+  return order_target{host ? kind::HOST : kind::POOL, name};
+}
+
+std::vector<std::string> completions(const std::string& line, const std::vector<std::string>& hosts,
+                                     const std::vector<std::string>& pools) {
   auto words = words_of(line);
   const bool begins = line.empty() || line.back() == ' ' || line.back() == '\t';
   const std::string last = begins || words.empty() ? "" : words.back();
   const auto place = words.size() - (last.empty() ? 0 : 1);
   std::vector<std::string> all;
-  if (place == 0)
+  if (place == 0) {
     for (const auto& x : commands()) all.emplace_back(x.name);
-  else if (words[0] == "books")
+  } else if (words[0] == "books") {
     all = {"--check", "--zero"};
-  else if (place == 1 && words[0] != "help" && words[0] != "request")
+  } else if (place == 1 && words[0] != "help" && words[0] != "request") {
     all = hosts;
+    if (words[0].ends_with("drain") || words[0] == "restart")
+      all.insert(all.end(), pools.begin(), pools.end());
+  }
   std::erase_if(all, [&](const std::string& x) { return !x.starts_with(last); });
   return all;
 }

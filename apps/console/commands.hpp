@@ -18,6 +18,7 @@ struct command_context {
   terminal& link;
   std::string host;                ///< the node at the other end
   std::vector<std::string> hosts;  ///< of the cluster
+  std::vector<std::string> pools;
   bool json = false;
   std::function<void(const std::string&)> out;
   std::function<void(const std::string&)> err;
@@ -42,7 +43,17 @@ int run_command(command_context& c, const std::vector<std::string>& words);
 std::vector<std::string> words_of(const std::string& line);
 
 /// What may stand where a line ends now: names of commands first, then of hosts.
-std::vector<std::string> completions(const std::string& line,
-                                     const std::vector<std::string>& hosts);
+std::vector<std::string> completions(const std::string& line, const std::vector<std::string>& hosts,
+                                     const std::vector<std::string>& pools);
+
+/// Who an order is about: a host or a pool by its name, or an engine by its own
+/// (`decode/llama/h2.0`); `host:` or `pool:` in front where a name is both.
+struct order_target {
+  msg::ConsoleOrder::TargetKind kind;
+  std::string name;
+};
+/// Errors: `no_such_target`, `ambiguous_target`.
+expected<order_target> target_of(const std::string& word, const std::vector<std::string>& hosts,
+                                 const std::vector<std::string>& pools);
 
 }  // namespace troupe::apps::console

@@ -50,7 +50,7 @@ int converse(console::command_context& c) {
   std::unique_ptr<console::line_editor> editor;
   if (person) {
     editor = std::make_unique<console::line_editor>(
-        [&](const std::string& line) { return console::completions(line, c.hosts); });
+        [&](const std::string& line) { return console::completions(line, c.hosts, c.pools); });
     c.out(fmt::format("connected to {}; `help` lists the commands, `quit` ends\n", c.host));
   }
   int code = exit_ok;
@@ -89,18 +89,20 @@ int run(const console_options& o) {
   console::command_context c{*link,
                              host->name,
                              {},
+                             {},
                              o.json,
                              [](const std::string& text) { print(stdout, text); },
                              [](const std::string& text) { print(stderr, text + "\n"); },
                              [](std::chrono::milliseconds t) { std::this_thread::sleep_for(t); }};
   for (const auto& h : loaded.value->hosts) c.hosts.push_back(h.name);
+  for (const auto& p : loaded.value->pools) c.pools.push_back(p.name);
   return o.words.empty() ? converse(c) : console::run_command(c, o.words);
 }
 
 }  // namespace
 
 void add_console_command(CLI::App& app, int& exit_code) {
-  auto* command = app.add_subcommand("console", "Look at a running cluster");
+  auto* command = app.add_subcommand("console", "Look at a running cluster, and give it orders");
   auto options = std::make_shared<console_options>();
   command->add_option("--config", options->config_file, "Cluster file")
       ->envname("TROUPE_CONFIG")
@@ -110,12 +112,16 @@ void add_console_command(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "Answers for scripts");
   std::string list;
   for (const auto& x : console::commands())
-    list += fmt::format("\n  {:<28}{}", fmt::format("{} {}", x.name, x.arguments), x.help);
-  command->add_option("COMMAND", options->words, "What to do; without one, line by line");
-  command->footer("Commands:" + list);
+    list += fmt::format("\n  {} {}\n      {}", x.name, x.arguments, x.help);
+  command->footer("Commands (without one: line by line):" + list);
   command->prefix_command();
   command->callback([options, command, &exit_code] {
-    for (const auto& word : command->remaining()) options->words.push_back(word);
+    // In their order, options of the commands' own among them.
+    for (const auto& word : command->remaining())
+      if (word == "--json")
+        options->json = true;
+      else
+        options->words.push_back(word);
     exit_code = run(*options);
   });
 }

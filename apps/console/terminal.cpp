@@ -69,7 +69,8 @@ void terminal::begin(msg::ConsoleRequest::Builder out, const std::vector<std::st
   for (unsigned i = 0; i < list.size(); ++i) list.set(i, hosts[i]);
 }
 
-expected<answer> terminal::exchange(const msg::frozen_message& request) {
+expected<answer> terminal::exchange(const msg::frozen_message& request,
+                                    const on_progress& progress) {
   const auto frame = troupe::console::to_frame(request);
   for (std::size_t at = 0; at < frame.size();) {
     const auto n = ::send(fd_, frame.data() + at, frame.size() - at, MSG_NOSIGNAL);
@@ -95,6 +96,9 @@ expected<answer> terminal::exchange(const msg::frozen_message& request) {
       switch (in->which()) {
       case msg::ConsoleReply::REPORT:
         out.reports.push_back(**std::move(m));
+        break;
+      case msg::ConsoleReply::PROGRESS:
+        if (progress) progress(*in);
         break;
       case msg::ConsoleReply::END:
         for (auto s : in->getEnd())

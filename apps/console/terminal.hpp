@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,20 @@ class terminal {
   terminal& operator=(terminal&&) = delete;
   ~terminal();
 
+  using on_progress = std::function<void(msg::ConsoleReply::Reader)>;
+
+  /// Gives an order. `fill(ConsoleOrder::Builder)` writes it; `progress` hears how it goes, until
+  /// it is carried out. Errors: as `ask`.
+  template <class Fill>
+  expected<answer> order(Fill fill, const on_progress& progress) {
+    msg::draft<msg::ConsoleRequest> d;
+    begin(*d, {});
+    fill(d->initOrder());
+    auto e = std::move(d).freeze();
+    if (!e) return std::move(e).error();
+    return exchange(e->body, progress);
+  }
+
   /// Asks these hosts, or all. `fill(NodeQuery::Builder)` writes the question. Errors:
   /// `connection_lost`, or what the session says.
   template <class Fill>
@@ -45,7 +60,7 @@ class terminal {
  private:
   explicit terminal(int fd) : fd_(fd) {}
   void begin(msg::ConsoleRequest::Builder out, const std::vector<std::string>& hosts);
-  expected<answer> exchange(const msg::frozen_message& request);
+  expected<answer> exchange(const msg::frozen_message& request, const on_progress& progress = {});
 
   int fd_;
   std::uint32_t id_ = 0;

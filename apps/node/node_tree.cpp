@@ -253,6 +253,7 @@ void node_tree::add_consoles(std::vector<supervision::child_spec>& children) {
            l.directory = directory_;
            l.view = view_;
            l.next_generation = [this] { return next_generation(); };
+           l.drain = [this] { return current_drain(); };
            auto started = console::spawn_listener(system_, std::move(l));
            if (!started) return std::move(started).error();
            return started->actor;
