@@ -357,8 +357,8 @@ expected<order_target> target_of(const std::string& word, const std::vector<std:
   const auto name = word.substr(colon == std::string::npos ? 0 : colon + 1);
   if (in_front.empty() && word.find('/') != std::string::npos)
     return order_target{kind::ENGINE, word};
-  const bool host = has(hosts, name) && in_front != "pool";
-  const bool pool = has(pools, name) && in_front != "host";
+  const bool host = has(hosts, name) && (in_front.empty() || in_front == "host");
+  const bool pool = has(pools, name) && (in_front.empty() || in_front == "pool");
   if (host && pool)
     return error{
         "ambiguous_target",

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import socket
 import subprocess
@@ -165,6 +167,39 @@ class Console(unittest.TestCase):
             code, text = c.console("tree", check=False)
             self.assertEqual(code, 3)
             self.assertIn("has no admin_port", text)
+
+    def test_a_person_at_a_terminal(self):
+        with Cluster(hosts=1) as c:
+            c.start()
+            c.wait_ready()
+            ours, theirs = pty.openpty()
+            state = {"XDG_STATE_HOME": str(c.folder), "TERM": "vt100"}
+            p = subprocess.Popen([TROUPE, "console", "--config", str(c.config)], stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **state}, start_new_session=True)
+            os.close(theirs)
+            try:
+                seen = ""
+
+                def until(text):
+                    nonlocal seen
+                    while text not in seen:
+                        self.assertTrue(select.select([ours], [], [], WAIT_S)[0], seen)
+                        seen += os.read(ours, 4096).decode(errors="replace")
+                    seen = seen[seen.index(text) + len(text):]
+                until("troupe h0> ")
+                os.write(ours, b"hea\t\n")  # completed to `health`
+                until("verdict")
+                until("both/p0/h0.0")
+                until("troupe h0> ")
+                os.write(ours, b"nonsense\n")
+                until("there is no command 'nonsense'")
+                os.write(ours, b"quit\n")
+                self.assertEqual(p.wait(WAIT_S), 0)
+            finally:
+                p.kill()
+                p.wait()
+                os.close(ours)
+            history = (c.folder / "troupe" / "console_history").read_text()
+            self.assertIn("nonsense", history)
 
     def test_line_by_line_a_script_ends_where_it_goes_wrong(self):
         with Cluster(hosts=1) as c:
