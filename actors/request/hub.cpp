@@ -269,6 +269,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       s.passed<msg::PrefillDone>(),
       s.passed<msg::JobFailed>(),
       s.passed<msg::JobDone>(),
+      s.passed<msg::MoveNotice>(),
       s.passed<msg::PartCredit>(),
       link::on<msg::WorkerReport>(
           [&s](const link::origin&, msg::WorkerReport::Reader,

@@ -83,7 +83,8 @@ kj::Array<capnp::word> without_prompt(const prompt_content& content) {
 
 expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
                                                               const job_key& key,
-                                                              const std::string& reply_to) {
+                                                              const std::string& reply_to,
+                                                              const std::string& move_from) {
   const auto& content = *s.prompts[l.prompt];
   const auto blocks = sent_chain(content);
   msg::draft<msg::RouteRequest> d{512 + blocks.size() * 8};
@@ -99,6 +100,7 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
     exclude.set(static_cast<unsigned>(i), l.exclude[i]);
   d->setSession(s.session);
   d->setResumedTokens(l.ledger.sampled());
+  d->setMoveFrom(move_from);
   d->setQuarantine(l.alone());
   return std::move(d).freeze();
 }
@@ -132,6 +134,16 @@ expected<msg::envelope<msg::DecodeJob>> make_decode_job(const job_terms& t,
   write_job(d->initJob(), t, rest, long_content::inlined, chain, done);
   d->getSource().setPrefill(route.getPrefill());
   return frozen(std::move(d), done);
+}
+
+msg::envelope<msg::MoveJob> make_move_job(const job_key& key, const pending_move& move,
+                                          msg::WorkerRef::Reader decode) {
+  msg::draft<msg::MoveJob> d;
+  write(d->initKey(), key);
+  d->setNextAttempt(move.attempt);
+  d->setDecode(decode);
+  d->setTransferToken(kj::arrayPtr(move.token.data(), move.token.size()));
+  return std::move(d).freeze().value();
 }
 
 expected<msg::envelope<msg::PromptPart>> make_part(const job_key& key,

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,16 @@ inline constexpr std::size_t early_slices_max = 256;
 /// by what is after it, but a beginning that is the same is found all the same; and the messages
 /// that carry a chain have a cap.
 inline constexpr std::size_t chain_blocks_sent_max = 16'384;
+
+/// A running stream is to go on elsewhere, since its worker drains: from the question for a place
+/// until the worker has let it go. The attempt goes on meanwhile, whatever becomes of this.
+struct pending_move {
+  std::uint32_t attempt = 0;          ///< that will go on with the stream
+  std::shared_ptr<held_route> route;  ///< null: the router owes an answer
+  std::optional<msg::envelope<msg::Route>> place;
+  std::unique_ptr<held_job> source;  ///< at the worker that it leaves, as a part of that attempt
+  std::vector<std::uint8_t> token;
+};
 
 /// One prompt of a request on its way: the attempt that is running now, what it holds, and what the
 /// client has of it.
@@ -46,6 +57,7 @@ struct leg {
   std::shared_ptr<held_route> route;
   std::unique_ptr<held_job> prefill;
   std::unique_ptr<held_job> decode;
+  std::optional<pending_move> move;
   /// Parts of a long prompt: sent so far, and acknowledged by the worker that renders it.
   std::size_t sent_bytes = 0;
   msg::address reader;
@@ -61,6 +73,7 @@ struct leg {
   void drop_attempt() {
     prefill.reset();
     decode.reset();
+    move.reset();
     route.reset();
     sent_bytes = 0;
     reader = {};
@@ -99,7 +112,11 @@ kj::Array<capnp::word> without_prompt(const prompt_content& content);
 
 expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
                                                               const job_key& key,
-                                                              const std::string& reply_to);
+                                                              const std::string& reply_to,
+                                                              const std::string& move_from = {});
+/// To the worker that a stream leaves.
+msg::envelope<msg::MoveJob> make_move_job(const job_key& key, const pending_move& move,
+                                          msg::WorkerRef::Reader decode);
 expected<msg::envelope<msg::PrefillJob>> make_prefill_job(const job_terms& t,
                                                           const prompt_content& content,
                                                           const stream_ledger& done,

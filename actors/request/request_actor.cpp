@@ -83,6 +83,7 @@ struct request_state {
   }
 
   void no_route(const job_key& attempt) {
+    if (auto* l = find_move(attempt); l && !l->move->route) return l->move.reset();
     auto* l = find(attempt);
     if (l && !l->route)
       end_attempt(*l, attempt_end::router_silent, "",
@@ -166,6 +167,9 @@ struct request_state {
   void routed(const route_given& x) {
     msg::view<msg::Route> route{x.route};
     const auto key = msg::read(route->getKey());
+    if (route->getPlan() == msg::TransferPlan::MOVE) return place_found(x, key, *route);
+    // A router that does not know of moves.
+    if (auto* l = find_move(key); l && !l->move->route) return l->move.reset();
     auto* l = find(key);
     if (!l || l->route) return;  // a lease for an attempt that is over goes straight back
     l->route = x.lease;
@@ -221,7 +225,9 @@ struct request_state {
 
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
-    auto* l = find(msg::read(in->getKey()));
+    const auto key = msg::read(in->getKey());
+    if (auto* l = find_move(key); l && !l->move->route) return l->move.reset();
+    auto* l = find(key);
     if (!l) return;
     const auto why = read(in->getFailure());
     end_attempt(*l,
@@ -341,12 +347,102 @@ struct request_state {
     l.last_alone = 0;
   }
 
+  // -- moves --------------------------------------------------------------------------
+
+  /// Whose stream would go on with this attempt, if it is still arranged.
+  leg* find_move(const job_key& next) {
+    if (over || next.prompt >= legs.size()) return nullptr;
+    auto& l = legs[next.prompt];
+    return !l.finished && l.move && l.move->attempt == next.attempt ? &l : nullptr;
+  }
+
+  void move_notice(const msg::envelope<msg::MoveNotice>& e) {
+    msg::view<msg::MoveNotice> in{e};
+    auto* l = find(msg::read(in->getKey()));
+    if (!l || !l->decode || l->decode->worker().name != in->getWorker().cStr()) return;
+    switch (in->which()) {
+    case msg::MoveNotice::WANTED:
+      return seek_place(*l);
+    case msg::MoveNotice::MOVING:
+      if (l->move && l->move->source && l->move->attempt == in->getMoving()) go_on_elsewhere(*l);
+      return;
+    case msg::MoveNotice::REFUSED:
+      if (!l->move || !l->move->source) return;
+      l->move->source->done();
+      return l->move.reset();
+    }
+  }
+
+  void seek_place(leg& l) {
+    // One under suspicion must not be brought among others.
+    if (l.move || !l.accepted || what->choices != 1 || l.suspected.any()) return;
+    const job_key next{what->id, l.prompt, l.attempt + 1};
+    auto e = make_route_request(*what, l, next, context->self.name, l.decode->worker().name);
+    if (!e) return;
+    l.move.emplace().attempt = next.attempt;
+    self->send(hub, route_awaited{next});
+    context->office->send(context->router, context->self, *std::move(e));
+  }
+
+  void place_found(const route_given& x, const job_key& next, msg::Route::Reader place) {
+    auto* l = find_move(next);
+    if (!l || l->move->route || l->decode->worker().name != place.getPrefill().getName().cStr())
+      return;
+    auto& m = *l->move;
+    m.token = one_time_token();
+    // What would not fit into a message stays where it is.
+    if (!make_decode_job(terms_of(next, m.token), *what->prompts[l->prompt], l->ledger, false,
+                         place))
+      return l->move.reset();
+    m.route = x.lease;
+    m.place = x.route;
+    context->office->send(l->decode->worker(), context->self,
+                          make_move_job(key_of(*l), m, place.getDecode()));
+    m.source = std::make_unique<held_job>(context->office, context->jobs, context->self,
+                                          l->decode->worker(), next);
+  }
+
+  /// The worker has stopped, and all its tokens are here: it is now the prefill leg of the next
+  /// attempt.
+  void go_on_elsewhere(leg& l) {
+    auto m = *std::exchange(l.move, std::nullopt);
+    msg::view<msg::Route> place{*m.place};
+    record_of(l).moved = true;
+    l.decode->done();
+    l.drop_attempt();
+    l.attempt = m.attempt;
+    l.record = account.attempts.size();
+    auto& r = account.attempts.emplace_back();
+    r.prompt = l.prompt;
+    r.plan = name_of(place->getPlan());
+    r.route_reason = place->getReason().cStr();
+    r.prefill_worker = place->getPrefill().getName().cStr();
+    r.decode_worker = place->getDecode().getName().cStr();
+    const auto key = key_of(l);
+    auto decode = make_decode_job(terms_of(key, m.token), *what->prompts[l.prompt], l.ledger, false,
+                                  *place);
+    if (!decode) return fail(unsendable(decode.error()));
+    l.route = std::move(m.route);
+    l.prefill = std::move(m.source);
+    l.decode = hold(place->getDecode(), key);
+    context->office->send(l.decode->worker(), context->self, *std::move(decode));
+    spdlog::info("event=stream_moved request={} prompt={} attempt={} from={} to={}",
+                 what->external_id, l.prompt, l.attempt, r.prefill_worker, r.decode_worker);
+    record();
+    check_workers(l);
+  }
+
+  job_terms terms_of(const job_key& key, const std::vector<std::uint8_t>& token) const {
+    return {key, context->self.name, left(), context->lease, token, false};
+  }
+
   // -- ends ----------------------------------------------------------------------------
 
   void finish(leg& l) {
     // The worker's JobDone is on its way and would only find a closed book: nothing to cancel.
     if (l.decode) l.decode->done();
     l.finished = true;
+    l.move.reset();
     l.route.reset();
     if (!std::all_of(legs.begin(), legs.end(), [](const auto& x) { return x.finished; })) return;
     const auto* why = msg::finish_name(legs.front().ledger.finish());
@@ -449,6 +545,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
       [self](const msg::envelope<msg::PrefillDone>& e) { self->state.prefilled(e); },
       [self](const msg::envelope<msg::JobFailed>& e) { self->state.job_ended_badly(e); },
       [self](const msg::envelope<msg::JobDone>& e) { self->state.job_done(e); },
+      [self](const msg::envelope<msg::MoveNotice>& e) { self->state.move_notice(e); },
       [self](const msg::envelope<msg::PartCredit>& e) {
         msg::view<msg::PartCredit> in{e};
         if (auto* l = self->state.find(msg::read(in->getKey())))

@@ -40,6 +40,10 @@ void put(json_writer& w, const attempt_record& a) {
     text(w, "worker", a.decode_worker);
     w.EndObject();
   }
+  if (a.moved) {
+    w.Key("moved");
+    w.Bool(true);
+  }
   if (!a.error.empty()) text(w, "error", a.error);
   w.EndObject();
 }

@@ -28,7 +28,8 @@ struct attempt_record {
   std::string transport;
   std::uint32_t from_token = 0;
   std::uint32_t to_token = 0;
-  std::string error;  ///< why the attempt ended early
+  bool moved = false;  ///< its stream went on elsewhere, with its KV
+  std::string error;   ///< why the attempt ended early
 };
 
 /// A request's account of itself.

@@ -24,6 +24,7 @@ route_query read(msg::RouteRequest::Reader in) {
   for (auto name : in.getExclude()) q.exclude.emplace_back(name.cStr());
   q.resumed_tokens = in.getResumedTokens();
   q.session = in.getSession().cStr();
+  q.move_from = in.getMoveFrom().cStr();
   q.quarantine = in.getQuarantine();
   return q;
 }
@@ -43,6 +44,8 @@ msg::TransferPlan wire_plan(plan p) {
     return msg::TransferPlan::FULL;
   case plan::from_position:
     return msg::TransferPlan::FROM_POSITION;
+  case plan::move:
+    return msg::TransferPlan::MOVE;
   case plan::decode_prefills:
     break;
   }

@@ -159,6 +159,7 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
                                std::min(q.max_tokens == 0 ? answer_tokens_counted_max
                                                           : q.max_tokens,
                                         answer_tokens_counted_max);
+  if (!q.move_from.empty()) return decide_move(q, answer);
   auto uncached = [&](const candidate& c) {
     return prompt - std::min<std::uint64_t>(prompt, c.cached);
   };
@@ -205,6 +206,35 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   grant(c, q, best.prefill ? uncached(*best.prefill) : 0,
         answer + (best.prefill ? 0 : uncached(*best.decode)));
   if (!q.session.empty()) sessions_.note(q.model, q.session, {c.prefill.name, c.decode.name});
+  return c;
+}
+
+/// The least work ahead wins, then the nearest. Only a worker of the same role, that takes KV.
+std::variant<route_choice, route_refusal> router_policy::decide_move(const route_query& q,
+                                                                     std::uint64_t answer) {
+  const auto from = workers_.find(q.move_from);
+  std::vector<candidate> places;
+  if (from != workers_.end() && !from->second.entry.transfer_address.empty())
+    places = ready(q, from->second.entry.role);
+  std::erase_if(places, [&](const candidate& c) {
+    return c.w == &from->second || c.w->entry.transfer_address.empty();
+  });
+  if (places.empty())
+    return route_refusal{503, "no_place_to_move",
+                         "No other engine can take a stream over from " + q.move_from + ".", 0};
+  const auto& source = from->second.entry;
+  const auto best = *std::min_element(
+      places.begin(), places.end(), [&](const candidate& a, const candidate& b) {
+        return std::tuple{a.excluded, a.work, apart(source.host, a.w->entry.host)} <
+               std::tuple{b.excluded, b.work, apart(source.host, b.w->entry.host)};
+      });
+  route_choice c;
+  c.how = plan::move;
+  c.prefill = source;
+  c.decode = best.w->entry;
+  c.reason = fmt::format("{} leaves; {:.0f} tokens ahead", source.name, best.work);
+  grant(c, q, 0, answer);
+  if (!q.session.empty()) sessions_.note(q.model, q.session, {"", c.decode.name});
   return c;
 }
 

@@ -58,11 +58,13 @@ struct route_query {
   std::vector<std::string> exclude;
   std::uint32_t resumed_tokens = 0;
   std::string session;  ///< the client's own name for it; empty: none
+  /// A running stream leaves this worker, and looks for one that can take its KV; empty: none does.
+  std::string move_from;
   /// Under suspicion of crashing engines: to workers that have no other such prompt.
   bool quarantine = false;
 };
 
-enum class plan : std::uint8_t { local, full, from_position, decode_prefills };
+enum class plan : std::uint8_t { local, full, from_position, decode_prefills, move };
 
 struct route_choice {
   plan how = plan::local;
@@ -207,6 +209,7 @@ class router_policy {
   float bytes_per_token(const std::string& model) const;
   route_refusal refusal(const route_query& q) const;
   topology::distance apart(const std::string& host_a, const std::string& host_b) const;
+  std::variant<route_choice, route_refusal> decide_move(const route_query& q, std::uint64_t answer);
   void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens,
              std::uint64_t decode_tokens);
   template <class Which>

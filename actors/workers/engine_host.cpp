@@ -45,6 +45,7 @@ void engine_host::forget(engine::job_id job) {
   std::lock_guard lock{mutex_};
   routes_.erase(job);
   acceptances_.erase(job);
+  sampled_.erase(job);
 }
 
 void engine_host::accept_when_started(engine::job_id job, acceptance what) {
@@ -55,6 +56,12 @@ void engine_host::accept_when_started(engine::job_id job, acceptance what) {
 std::size_t engine_host::routes() const {
   std::lock_guard lock{mutex_};
   return routes_.size();
+}
+
+std::uint32_t engine_host::sampled(engine::job_id job) const {
+  std::lock_guard lock{mutex_};
+  auto i = sampled_.find(job);
+  return i == sampled_.end() ? 0 : i->second;
 }
 
 void engine_host::request_audit(audit_request what) {
@@ -194,6 +201,10 @@ void engine_host::on_started(engine::job_id job, engine::position cached) {
 
 void engine_host::on_delta(engine::choice_delta delta) {
   auto where = find(delta.job);
+  if (delta.choice == 0) {
+    std::lock_guard lock{mutex_};
+    sampled_[delta.job] = delta.first_index + static_cast<std::uint32_t>(delta.ids.size());
+  }
   deltas_.emplace_back(std::move(where), std::move(delta));
 }
 
@@ -207,6 +218,18 @@ void engine_host::on_failed(engine::job_failure failure) {
 }
 
 void engine_host::on_cancelled(engine::job_id job) { events_.cancels.push_back(job); }
+
+void engine_host::on_leaving(engine::job_id job, std::vector<engine::token_id> tokens,
+                             std::uint32_t answer) {
+  // At once, and behind its last tokens, which went out with the step before.
+  engine_events now;
+  now.departures.push_back({job, std::move(tokens), answer});
+  caf::anon_send(worker_, std::move(now));
+}
+
+void engine_host::on_stays(engine::job_id job, error why) {
+  events_.stays.push_back({job, std::move(why)});
+}
 
 void engine_host::on_prefixes(std::span<const std::uint64_t> added,
                               std::span<const std::uint64_t> dropped) {

@@ -28,7 +28,19 @@ struct engine_events {
     std::chrono::microseconds queued{0};
     std::chrono::microseconds computed{0};
   };
+  /// A stream has stopped here, to go on elsewhere; all its tokens were sent before.
+  struct departure {
+    engine::job_id job = 0;
+    std::vector<engine::token_id> tokens;
+    std::uint32_t answer = 0;
+  };
+  struct stay {
+    engine::job_id job = 0;
+    error why;
+  };
   std::vector<engine::job_id> adoptions;
+  std::vector<departure> departures;
+  std::vector<stay> stays;
   std::vector<prefilled> prefills;
   std::vector<engine::job_id> ends;
   std::vector<engine::job_failure> failures;
@@ -36,8 +48,9 @@ struct engine_events {
   std::vector<std::uint64_t> blocks_added;
   std::vector<std::uint64_t> blocks_dropped;
   bool empty() const {
-    return adoptions.empty() && prefills.empty() && ends.empty() && failures.empty() &&
-           cancels.empty() && blocks_added.empty() && blocks_dropped.empty();
+    return adoptions.empty() && departures.empty() && stays.empty() && prefills.empty() &&
+           ends.empty() && failures.empty() && cancels.empty() && blocks_added.empty() &&
+           blocks_dropped.empty();
   }
 };
 
@@ -92,6 +105,9 @@ class engine_host final : engine::event_sink {
   void accept_when_started(engine::job_id job, acceptance what);
   void forget(engine::job_id job);
   std::size_t routes() const;
+  /// Of a job's first choice: tokens sampled so far, over all attempts; 0 before the first one
+  /// here.
+  std::uint32_t sampled(engine::job_id job) const;
 
   /// What somebody wants to be told of the books, with the jobs that the worker itself holds.
   struct audit_request {
@@ -123,6 +139,9 @@ class engine_host final : engine::event_sink {
                std::chrono::microseconds decoding) override;
   void on_failed(engine::job_failure failure) override;
   void on_cancelled(engine::job_id job) override;
+  void on_leaving(engine::job_id job, std::vector<engine::token_id> tokens,
+                  std::uint32_t answer) override;
+  void on_stays(engine::job_id job, error why) override;
   void on_prefixes(std::span<const std::uint64_t> added,
                    std::span<const std::uint64_t> dropped) override;
 
@@ -135,6 +154,7 @@ class engine_host final : engine::event_sink {
   mutable std::mutex mutex_;
   std::unordered_map<engine::job_id, job_route> routes_;
   std::unordered_map<engine::job_id, acceptance> acceptances_;
+  std::unordered_map<engine::job_id, std::uint32_t> sampled_;
   std::vector<audit_request> audits_;
 
   // Engine thread only.

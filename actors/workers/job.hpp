@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,19 @@ struct job {
   bool ended = false;         ///< answered; nobody asks for it any more
   std::shared_ptr<std::atomic<bool>> unwanted = std::make_shared<std::atomic<bool>>(
       false);  ///< `ended`, for the tokeniser thread
+
+  // receive, whole: what a move needs
+  std::shared_ptr<const engine::output_plan> plan;  ///< null until the engine has the job
+  std::uint32_t max_tokens = 0;
+  std::uint16_t choices = 0;
+  std::optional<time_point> move_asked;  ///< its request was last asked to move it
+  struct departure {
+    std::uint32_t next_attempt = 0;
+    transfer::transfer_token token{};
+    std::vector<std::byte> peer;
+    bool same_host = false;
+  };
+  std::optional<departure> departing;  ///< the engine was told to let it go
 
   // receive: whichever comes last lets the sender go
   bool adopted = false;       ///< the engine has all KV in place

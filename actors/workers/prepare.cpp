@@ -2,6 +2,8 @@
 
 #include <capnp/serialize.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace troupe::workers {
@@ -25,6 +27,21 @@ refusal engine_refusal(error why) {
 refusal refusal_of(error why) {
   const int status = why.code == "cancelled" ? client_closed_request : 400;
   return {std::move(why), status, false};
+}
+
+/// A stream that moves here comes with its answer so far, which must be what its request has, too.
+expected<void> take_answer_off(std::vector<engine::token_id>& tokens, std::uint32_t answer,
+                               const std::vector<engine::resumed_choice>& resume) {
+  if (answer == 0) return ok;
+  const auto at_the_end = [&](const std::vector<engine::token_id>& ids) {
+    return ids.size() == answer && tokens.size() > ids.size() &&
+           std::equal(ids.begin(), ids.end(), tokens.end() - std::ssize(ids));
+  };
+  if (resume.size() != 1 || !at_the_end(resume.front().ids))
+    return error{"resume_mismatch",
+                 "the KV that came is not of the answer that the request has so far"};
+  tokens.resize(tokens.size() - answer);
+  return ok;
 }
 
 /// Errors are refusals: the second of the pair.
@@ -63,9 +80,16 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
     result.offer = std::move(offer);
     return std::nullopt;
   }
+  const auto answer = p.kind == job_kind::receive ? p.offer->answer : 0;
+  if (auto apart = take_answer_off(prompt.tokens, answer, p.resume); !apart)
+    return refusal{std::move(apart).error(), 503, true};
+  result.plan = std::make_shared<engine::output_plan>(prompt.plan);
   auto spec = make_generate_spec(request, std::move(prompt.tokens), std::move(prompt.plan),
                                  p.context);
   if (!spec) return refusal{std::move(spec).error(), 400, false};
+  result.max_tokens = spec->max_tokens;
+  result.choices = spec->choices;
+  spec->resumed_kv = answer > 0;
   spec->id = p.id;
   spec->priority = p.priority;
   spec->alone = p.alone;

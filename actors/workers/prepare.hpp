@@ -51,6 +51,10 @@ struct prepared {
   std::uint32_t prompt_tokens = 0;
   std::size_t content_bytes = 0;
   std::shared_ptr<transfer::offer_of_kv> offer;  ///< `prefill`: what decode is to be told
+  /// Where tokens are sampled: what another worker needs to go on with the answer.
+  std::shared_ptr<const engine::output_plan> plan;
+  std::uint32_t max_tokens = 0;
+  std::uint16_t choices = 0;
 };
 
 /// Renders, tokenises, checks the limits, and submits. A job that is unwanted before it reaches the

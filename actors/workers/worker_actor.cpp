@@ -25,6 +25,8 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
   return {
       on<msg::PrefillJob>([&s](msg::PrefillJob::Reader in) { s.take_prefill(in); }),
       on<msg::DecodeJob>([&s](msg::DecodeJob::Reader in) { s.take_decode(in); }),
+      on<msg::MoveJob>(
+          [&s](const link::origin& from, msg::MoveJob::Reader in) { s.move(from, in); }),
       on<msg::PromptPart>([&s](msg::PromptPart::Reader in) { s.take_part(in); }),
       on<msg::CancelJobs>([&s](msg::CancelJobs::Reader in) { s.cancel(in); }),
       on<msg::RenewLeases>([&s](msg::RenewLeases::Reader in) { s.renew(in); }),

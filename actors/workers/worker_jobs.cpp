@@ -177,19 +177,22 @@ void worker_state::submitted(const prepared& x) {
     options.host->engine().cancel(j->id);
     return reap(*j);
   }
-  if (j->kind == job_kind::prefill) hand_over(*j, x);
+  j->plan = x.plan;
+  j->max_tokens = x.max_tokens;
+  j->choices = x.choices;
+  if (j->kind == job_kind::prefill) hand_over(*j, std::move(*x.offer));
 }
 
 // -- hand-over ----------------------------------------------------------------------
 
-void worker_state::hand_over(job& j, const prepared& x) {
+void worker_state::hand_over(job& j, transfer::offer_of_kv offer) {
   transfer::outgoing out;
   out.key = j.key;
   out.token = j.token;
   out.peer = j.peer;
   out.where = j.same_host ? transfer::proximity::same_host : transfer::proximity::other_host;
   out.job = j.id;
-  out.offer = std::move(*x.offer);
+  out.offer = std::move(offer);
   transfer::send_callbacks calls;
   auto me = caf::actor_cast<caf::actor>(self);
   calls.on_granted = [host = options.host, id = j.id](engine::position keep) {
@@ -301,6 +304,8 @@ void worker_state::happened(engine_events& x) {
       j->adopted = true;
       adopt_if_complete(*j);
     }
+  for (auto& d : x.departures) departed(d);
+  for (const auto& s : x.stays) stays(s);
   for (const auto& p : x.prefills)
     if (auto* j = find(p.job)) {
       j->in_engine = false;
@@ -371,6 +376,7 @@ void worker_state::watch() {
   for (auto id : late)
     fail(jobs.at(id), {"deadline_exceeded", "the job did not end in time"}, status_timeout, false);
   if (options.hand_over) options.hand_over->tick(t);
+  if (draining && !stopping) offer_moves();
   if (stopping && jobs.empty()) stopped();
   self->delayed_send(self, watch_interval, watch_atom::value);
 }

@@ -40,7 +40,8 @@ struct hand_over_failed {
 };
 
 /// What the worker actor knows and does. Sources by meaning: worker_jobs.cpp (a job from its
-/// arrival to its end), worker_reports.cpp (what others are told).
+/// arrival to its end), worker_reports.cpp (what others are told),
+/// worker_moves.cpp (a stream that goes on elsewhere).
 ///
 /// A job is known by its key until it is answered (`ended`); it stays among `jobs` until tokeniser,
 /// engine and hand-over have all let go, so that "no jobs" means that nothing is held.
@@ -94,11 +95,19 @@ struct worker_state {
   preparation preparation_of(job& j);
   void offload(job& j, preparation p);
   void submitted(const prepared& x);
-  void hand_over(job& j, const prepared& x);
+  void hand_over(job& j, transfer::offer_of_kv offer);
   void expect_kv(job& j);
   void opened(const hand_over_opened& x);
   job* find(const transfer::job_key& key);
   job* find(engine::job_id id);
+
+  // worker_moves.cpp
+  bool can_leave(const job& j) const;
+  void offer_moves();
+  void move(const link::origin& from, msg::MoveJob::Reader in);
+  void departed(engine_events::departure& x);
+  void stays(const engine_events::stay& x);
+  void refuse_move(const std::string& to, const transfer::job_key& key, const error& why);
 
   // worker_jobs.cpp: out
   void complete(const hand_over_complete& x);

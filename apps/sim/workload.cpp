@@ -86,6 +86,8 @@ struct collector final : engine::event_sink {
     throw std::logic_error("the reference failed: " + f.why.message);
   }
   void on_cancelled(engine::job_id) override {}
+  void on_leaving(engine::job_id, std::vector<engine::token_id>, std::uint32_t) override {}
+  void on_stays(engine::job_id, error) override {}
   void on_prefixes(std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {}
 };
 

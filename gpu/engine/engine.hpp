@@ -89,6 +89,9 @@ struct generate_spec {
   /// `import_piece`; nothing but the last token (and resumed ids) is ever computed here, and the
   /// job fails rather than recompute in silence.
   bool prefill_here = true;
+  /// A stream that moves: KV of the resumed ids comes by `import_piece`, too, so that [keep, size +
+  /// ids - 1) is imported. One choice only, and not with `prefill_here`.
+  bool resumed_kv = false;
 };
 
 /// What the engine tells its worker; called on the engine's thread, in the middle of a step: be
@@ -120,6 +123,12 @@ class event_sink {
   virtual void on_failed(job_failure failure) = 0;
   /// A cancelled job holds nothing any more.
   virtual void on_cancelled(job_id job) = 0;
+  /// After `leave`: no token more. `tokens` are the prompt and the answer so far, whose last
+  /// `answer` ones this job's deltas (and earlier attempts) have given. From here on it is a
+  /// prefill job of these tokens: `grant_delivery` is due.
+  virtual void on_leaving(job_id job, std::vector<token_id> tokens, std::uint32_t answer) = 0;
+  /// After `leave`: it goes on as before.
+  virtual void on_stays(job_id job, error why) = 0;
   /// Byte-block hashes whose KV entered or left the prefix cache.
   virtual void on_prefixes(std::span<const std::uint64_t> added,
                            std::span<const std::uint64_t> dropped) = 0;
@@ -165,10 +174,10 @@ struct audit_report {
 /// An engine: continuous batching of prefill chunks and decode tokens under a token budget.
 ///
 /// Lifecycle: made loaded (see the factories), stepped by one thread (the engine thread), destroyed
-/// by it. `submit`, `grant_delivery`, `import_piece`, `cancel`, `wake`, `wait` and `gauges` may be
-/// called from any thread; they only queue, and act in the next step. A cancel also interrupts a
-/// running forward pass when nothing else is in it that would lose work (llama: by the abort
-/// callback).
+/// by it. `submit`, `grant_delivery`, `import_piece`, `leave`, `cancel`, `wake`, `wait` and
+/// `gauges` may be called from any thread; they only queue, and act in the next step. A cancel also
+/// interrupts a running forward pass when nothing else is in it that would lose work (llama: by the
+/// abort callback).
 class engine {
  public:
   virtual ~engine() = default;
@@ -184,6 +193,9 @@ class engine {
   /// Hands over a received piece; its buffer is destroyed once the KV is in place (that is what
   /// gives credit back to the sender). Pieces may come in any order.
   virtual void import_piece(kv_piece piece) = 0;
+  /// A stream goes on elsewhere: it stops between two steps, and its KV can be fetched;
+  /// `on_leaving` or `on_stays` follows, unless it ended by itself first.
+  virtual void leave(job_id job) = 0;
   /// Ends a job soon: `on_cancelled` follows, unless it ended by itself first.
   virtual void cancel(job_id job) = 0;
 

@@ -44,6 +44,7 @@ void write_list(List out, const Values& values) {
 
 void write(msg::Open::Builder out, const offer_of_kv& offer) {
   write_list(out.initTokens(static_cast<unsigned>(offer.tokens.size())), offer.tokens);
+  out.setAnswerTokens(offer.answer);
   out.setKvUntil(offer.kv_until);
   out.setBytesPerToken(offer.bytes_per_token);
   out.setLayout(offer.layout);
@@ -55,6 +56,7 @@ offer_of_kv read(msg::Open::Reader in) {
   auto tokens = in.getTokens();  // its size was checked against the message's
   offer.tokens.reserve(tokens.size());
   for (auto id : tokens) offer.tokens.push_back(id);
+  offer.answer = in.getAnswerTokens();
   offer.kv_until = in.getKvUntil();
   offer.bytes_per_token = in.getBytesPerToken();
   offer.layout = in.getLayout();

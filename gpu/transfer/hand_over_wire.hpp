@@ -15,9 +15,10 @@ namespace troupe::transfer {
 
 using msg::job_key;
 
-/// What a prefill worker offers.
+/// What a prefill worker offers, or a decode worker that a stream leaves.
 struct offer_of_kv {
-  std::vector<engine::token_id> tokens;  ///< of the whole prompt
+  std::vector<engine::token_id> tokens;  ///< of the whole prompt, and of the answer so far
+  std::uint32_t answer = 0;              ///< so many of the last are answer: a running stream moves
   engine::position kv_until = 0;         ///< KV of [0, kv_until) is offered
   std::uint32_t bytes_per_token = 0;
   std::uint64_t layout = 0;

@@ -80,6 +80,8 @@ class rig final : public engine::event_sink {
     give_up(fmt::format("job {} failed: {}", failure.job, failure.why.message));
   }
   void on_cancelled(job_id) override { ++done; }
+  void on_leaving(job_id, std::vector<token_id>, std::uint32_t) override {}
+  void on_stays(job_id, troupe::error) override {}
   void on_prefixes(std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {}
 
  private:

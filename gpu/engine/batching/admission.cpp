@@ -64,8 +64,9 @@ batching_engine::prefix batching_engine::longest_prefix(const job& j) {
     auto common = kv::common_prefix(wanted,
                                     prompt.first(std::min<std::size_t>(prompt.size(), kv.end())));
     if (c != nullptr && common == prompt.size() && kv.end() > common)
-      common += kv::common_prefix(wanted.subspan(common),
-                                  std::span<const token_id>(c->ids).first(kv.end() - common));
+      common += kv::common_prefix(
+          wanted.subspan(common),
+          std::span<const token_id>(c->ids).subspan(owner.answer_in_prompt, kv.end() - common));
     if (common > best.length) best = {&kv, common, 0};
   };
   for (const auto& other : running_) {
@@ -87,7 +88,8 @@ std::uint32_t batching_engine::predicted_growth(const job& j) const {
     const auto predicted = predictor_.predict(j.max_tokens);
     const auto coming = predicted > sampled ? predicted - sampled
                                             : std::min(left, kv::output_predictor::tokens_min);
-    const auto lacking = c.kv ? j.known_size(c) - c.kv->end() : sampled;
+    const auto lacking = c.kv ? j.known_size(c) - c.kv->end()
+                              : sampled - static_cast<std::uint32_t>(j.answer_in_prompt);
     cells += coming + lacking;
   }
   return cells;

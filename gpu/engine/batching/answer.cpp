@@ -104,7 +104,8 @@ void batching_engine::retire_sequence(job& j, choice_run& c) {
   if (others_wait && prompt_source(j) == nullptr) return preempt(j);
   if (c.index != 0) return;
   auto tokens = j.prompt;
-  tokens.insert(tokens.end(), c.ids.begin(), c.ids.end());
+  tokens.insert(tokens.end(), c.ids.begin() + static_cast<std::ptrdiff_t>(j.answer_in_prompt),
+                c.ids.end());
   tokens.resize(kv.end());
   keep_in_cache(std::move(kv), std::move(tokens), j.chain);
 }

@@ -47,6 +47,7 @@ class batching_engine final : public engine {
   expected<void> submit(prefill_spec spec) override;
   void grant_delivery(job_id id, position from) override { queue_.push(grant_command{id, from}); }
   void import_piece(kv_piece piece) override { queue_.push(import_command{std::move(piece)}); }
+  void leave(job_id id) override { queue_.push(leave_command{id}); }
   void cancel(job_id id) override { queue_.push(cancel_command{id}); }
   step_report step(event_sink& sink) override;
   void wait(std::chrono::milliseconds at_most) override;
@@ -80,10 +81,12 @@ class batching_engine final : public engine {
   error no_ranges() const;
   expected<std::unique_ptr<job>> make_job(job_id id, std::vector<token_id> prompt,
                                           std::uint8_t priority, std::vector<std::uint64_t> chain);
+  expected<void> take_answer_in(job& j) const;
   void replay(const job& j, choice_run& c, const resumed_choice& earlier) const;
   void apply(submit_command& c);
   void apply(grant_command& c);
   void apply(import_command& c) { arrivals_.push_back(std::move(c.piece)); }
+  void apply(leave_command& c);
   void apply(cancel_command& c);
   job* find(job_id id);
   static void insert_by_rank(job_list& list, std::unique_ptr<job> j);
@@ -118,6 +121,8 @@ class batching_engine final : public engine {
   static const kv::sequence* prompt_source(const job& j);
 
   // kv_transit.cpp
+  static const char* why_it_stays(const job& j);
+  void become_prefill(job& j);
   void deliver_pieces();
   bool deliver_piece(job& j);
   void take_arrivals();

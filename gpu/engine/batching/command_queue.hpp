@@ -26,10 +26,14 @@ struct grant_command {
 struct import_command {
   kv_piece piece;
 };
+struct leave_command {
+  job_id id;
+};
 struct cancel_command {
   job_id id;
 };
-using command = std::variant<submit_command, grant_command, import_command, cancel_command>;
+using command =
+    std::variant<submit_command, grant_command, import_command, leave_command, cancel_command>;
 
 /// The door between all threads and the engine thread: commands in order, the engine's sleep, and
 /// the decision to interrupt a forward pass.

@@ -68,7 +68,10 @@ struct parked_kv {
 struct job {
   job_id id = 0;
   bool generate = false;
+  /// Tokens that are known before this engine samples any: the prompt, and, of a stream that moved
+  /// here with its KV, its answer until then.
   std::vector<token_id> prompt;
+  std::size_t answer_in_prompt = 0;  ///< ids of the only choice that are also in `prompt`
   std::uint8_t priority = 0;
   std::uint32_t alone_passes_left = 0;  ///< passes in which it samples that must be its own
   std::vector<std::uint64_t> chain;
@@ -123,10 +126,10 @@ struct job {
   }
   /// The token at a position of a choice's sequence.
   token_id known(const choice_run& c, position p) const {
-    return p < prompt.size() ? prompt[p] : c.ids[p - prompt.size()];
+    return p < prompt.size() ? prompt[p] : c.ids[answer_in_prompt + p - prompt.size()];
   }
   position known_size(const choice_run& c) const {
-    return static_cast<position>(prompt.size() + c.ids.size());
+    return static_cast<position>(prompt.size() + c.ids.size() - answer_in_prompt);
   }
 
   /// Runs before the other: higher priority, then older.

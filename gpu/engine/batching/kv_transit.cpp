@@ -20,6 +20,34 @@ bool batching_engine::io_budget_allows(std::size_t bytes) const {
 
 // -- out ----------------------------------------------------------------------
 
+/// Null: its KV can leave.
+const char* batching_engine::why_it_stays(const job& j) {
+  if (!j.generate) return "it samples nothing here";
+  if (j.choices.size() != 1) return "it has several choices, which share the prompt's KV";
+  if (j.state != job_state::running || (!j.base && !j.choices.front().kv))
+    return "it has no KV here now";
+  if (j.awaits_imports()) return "its own KV is still on its way here";
+  return nullptr;
+}
+
+/// Between two steps a stream's KV is complete but for its last token: just what a prefill job
+/// gives out. If something of it lacks (a recompute under way), that is computed as a prefill's is.
+void batching_engine::become_prefill(job& j) {
+  auto& c = j.choices.front();
+  j.prompt.insert(j.prompt.end(), c.ids.begin() + static_cast<std::ptrdiff_t>(j.answer_in_prompt),
+                  c.ids.end());
+  if (c.kv) j.base = std::move(c.kv);
+  j.choices.clear();
+  j.answer_in_prompt = 0;
+  j.generate = false;
+  j.prefill_here = true;
+  j.arrived.clear();
+  j.base_missing = j.base_size() - j.base->end();
+  j.prompt_in = j.base_missing == 0;
+  j.cached = j.base->end();
+  j.queued = j.computed = {};
+}
+
 void batching_engine::deliver_pieces() {
   lacks_buffers_ = false;
   for (auto& j : running_) {

@@ -78,6 +78,8 @@ expected<void> batching_engine::submit(generate_spec spec) {
     return error{"invalid_job", "a job needs at least one choice and one token", {}};
   if (!spec.resume.empty() && spec.resume.size() != spec.choices)
     return error{"invalid_job", "a resumed job needs to know about every choice", {}};
+  if (spec.resumed_kv && (spec.prefill_here || spec.choices != 1 || spec.resume.empty()))
+    return error{"invalid_job", "only a single stream that began elsewhere can bring its KV", {}};
   if (!spec.prefill_here && !info().ranges) return no_ranges();
   for (const auto& choice : spec.resume)
     if (auto known = check_ids(choice.ids, "resume"); !known) return known;
@@ -105,8 +107,18 @@ expected<void> batching_engine::submit(generate_spec spec) {
     if (!spec.resume.empty()) replay(j, c, spec.resume[index]);
     j.choices.push_back(std::move(c));
   }
+  if (spec.resumed_kv)
+    if (auto taken = take_answer_in(j); !taken) return taken;
   queue_.push(submit_command{std::move(*made)});
   return ok;
+}
+
+/// The answer so far becomes a part of what is imported.
+expected<void> batching_engine::take_answer_in(job& j) const {
+  const auto& ids = j.choices.front().ids;
+  j.prompt.insert(j.prompt.end(), ids.begin(), ids.end());
+  j.answer_in_prompt = ids.size();
+  return check(j.prompt);
 }
 
 /// Brings a choice to where an earlier attempt left it. Nothing is given out again: what replayed
@@ -160,6 +172,15 @@ void batching_engine::apply(grant_command& c) {
   if (aside == aside_.end()) return;
   insert_by_rank(waiting_, std::move(*aside));
   aside_.erase(aside);
+}
+
+void batching_engine::apply(leave_command& c) {
+  auto* j = find(c.id);
+  if (j == nullptr) return;
+  if (const auto* why = why_it_stays(*j)) return sink_->on_stays(c.id, {"cannot_move", why, {}});
+  const auto answer = static_cast<std::uint32_t>(j->choices.front().ids.size());
+  become_prefill(*j);
+  sink_->on_leaving(c.id, j->prompt, answer);
 }
 
 void batching_engine::apply(cancel_command& c) {

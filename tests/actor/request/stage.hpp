@@ -54,6 +54,7 @@ struct route_asked {
   std::vector<std::string> exclude;
   std::uint32_t resumed = 0;
   bool quarantine = false;
+  std::string move_from;
 };
 
 /// A worker that a test plays.
@@ -147,7 +148,11 @@ struct stage : deterministic_system {
     std::vector<route_asked> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRequest>(router)) {
       msg::view<msg::RouteRequest> in{e};
-      route_asked r{msg::read(in->getKey()), {}, in->getResumedTokens(), in->getQuarantine()};
+      route_asked r{msg::read(in->getKey()),
+                    {},
+                    in->getResumedTokens(),
+                    in->getQuarantine(),
+                    in->getMoveFrom().cStr()};
       for (auto name : in->getExclude()) r.exclude.emplace_back(name.cStr());
       all.push_back(r);
     }
@@ -169,10 +174,11 @@ struct stage : deterministic_system {
     return {};
   }
   std::uint64_t route(const job_key& key, const played_worker& to,
-                      const played_worker* from = nullptr) {
+                      const played_worker* from = nullptr,
+                      msg::TransferPlan apart = msg::TransferPlan::FULL) {
     msg::draft<msg::Route> d;
     write(d->initKey(), key);
-    d->setPlan(from ? msg::TransferPlan::FULL : msg::TransferPlan::LOCAL);
+    d->setPlan(from ? apart : msg::TransferPlan::LOCAL);
     auto put = [](msg::WorkerRef::Builder out, const played_worker& w) {
       out.setName(w.name);
       out.setGeneration(w.generation);
@@ -294,17 +300,19 @@ struct stage : deterministic_system {
     d->setWorker(by.name);
     to_hub(by.name, std::move(d));
   }
-  void prefill_done(const job_key& key, std::uint32_t cached = 0) {
+  void prefill_done(const job_key& key, std::uint32_t cached = 0,
+                    const played_worker* by = nullptr) {
+    const auto& name = by ? by->name : prefill.name;
     msg::draft<msg::PrefillDone> d;
     write(d->initKey(), key);
-    d->setWorker(prefill.name);
+    d->setWorker(name);
     d->setComputeUs(2'500);
     d->setTransferBytes(4'096);
     d->setPieces(3);
     d->setCachedTokens(cached);
     d->setToToken(9);
     d->setTransport("ucx");
-    to_hub(prefill.name, std::move(d));
+    to_hub(name, std::move(d));
   }
   /// `w`'s engine has crashed with these at hand; its node says so, and then that it is gone.
   void crash(const played_worker& w, const std::vector<job_key>& at_hand,

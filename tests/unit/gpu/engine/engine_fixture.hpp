@@ -46,6 +46,8 @@ class recorder : public event_sink {
   std::set<job_id> adopted, done, cancelled, prefill_done;
   std::map<job_id, job_failure> failed;
   std::map<job_id, std::uint32_t> sampled;
+  std::map<job_id, std::pair<std::vector<token_id>, std::uint32_t>> leaving;
+  std::map<job_id, troupe::error> stays;
   std::vector<kv_piece> pieces;
   std::multiset<std::uint64_t> prefixes;
 
@@ -82,6 +84,7 @@ class recorder : public event_sink {
   }
   void on_delta(choice_delta delta) override {
     REQUIRE_FALSE(ended(delta.job));
+    REQUIRE_FALSE(leaving.contains(delta.job));
     auto& a = answers[delta.job][delta.choice];
     REQUIRE(a.why == finish::none);
     if (a.ids.empty()) a.ids.resize(delta.first_index, -1);  // of earlier attempts
@@ -105,6 +108,14 @@ class recorder : public event_sink {
   void on_cancelled(job_id job) override {
     REQUIRE_FALSE(ended(job));
     cancelled.insert(job);
+  }
+  void on_leaving(job_id job, std::vector<token_id> tokens, std::uint32_t answer) override {
+    REQUIRE_FALSE(ended(job));
+    REQUIRE(leaving.emplace(job, std::pair{std::move(tokens), answer}).second);
+  }
+  void on_stays(job_id job, troupe::error why) override {
+    REQUIRE_FALSE(ended(job));
+    stays.emplace(job, std::move(why));
   }
   void on_prefixes(std::span<const std::uint64_t> added,
                    std::span<const std::uint64_t> dropped) override {

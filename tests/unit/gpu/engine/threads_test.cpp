@@ -35,6 +35,8 @@ class end_counter final : public event_sink {
   void on_done(job_id, std::uint32_t, std::chrono::microseconds) override { finish(); }
   void on_failed(job_failure) override { finish(); }
   void on_cancelled(job_id) override { finish(); }
+  void on_leaving(job_id, std::vector<token_id>, std::uint32_t) override {}
+  void on_stays(job_id, troupe::error) override {}
   void on_prefixes(std::span<const std::uint64_t>, std::span<const std::uint64_t>) override {}
 
   void wait_for(int count) {
