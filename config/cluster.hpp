@@ -107,6 +107,7 @@ struct limits {
   milliseconds idle_timeout{120'000};  ///< keep-alive connections
   milliseconds request_timeout{
       600'000};  ///< a request's deadline, unless its X-Request-Timeout-Ms is shorter
+  milliseconds drain_notice{5'000};  ///< `/readyz` says no so long before a listener closes
   milliseconds drain_timeout{30'000};
   std::uint64_t stream_buffer_bytes_max = 256U << 10U;  ///< unsent bytes of one client
   milliseconds stalled_client_timeout{30'000};          ///< with the buffer full

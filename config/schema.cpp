@@ -177,6 +177,10 @@ constexpr field<limits> limits_fields[] = {
     {"request_timeout", duration(10, 24 * hour_ms),
      [](limits& x) -> slot { return &x.request_timeout; },
      "A request's deadline, unless its X-Request-Timeout-Ms is shorter."},
+    {"drain_notice", duration(0, hour_ms), [](limits& x) -> slot { return &x.drain_notice; },
+     "A node that is told to stop says so on /readyz for this long, and serves on; then its "
+     "gateway "
+     "closes. At least what a load balancer takes to look."},
     {"drain_timeout", duration(0, 24 * hour_ms), [](limits& x) -> slot { return &x.drain_timeout; },
      "How long a node that is stopping lets streams go on."},
     {"stream_buffer_bytes_max", bytes(4 * kib, 64 * mib),

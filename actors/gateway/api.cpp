@@ -214,7 +214,7 @@ bool api::read_timeout(call& c, std::chrono::milliseconds& out) {
 }
 
 void api::complete(call& c) {
-  if (draining_) {
+  if (closing_) {
     fail(c, make_error(503, "shutting_down", "The server is shutting down; try another one."));
     return;
   }

@@ -20,7 +20,10 @@ class api {
       std::shared_ptr<metrics> counts);
 
   void handle(http::request&& r, const std::shared_ptr<http::responder>& to);
+  /// `/readyz` says no from now on.
   void set_draining() { draining_ = true; }
+  /// New requests are refused from now on.
+  void set_closing() { draining_ = closing_ = true; }
 
  private:
   struct call;  // one request on its way through here
@@ -51,6 +54,7 @@ class api {
   std::shared_ptr<request::desk> desk_;
   std::shared_ptr<metrics> counts_;
   std::atomic<bool> draining_{false};
+  std::atomic<bool> closing_{false};
 };
 
 }  // namespace troupe::gateway

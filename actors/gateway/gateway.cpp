@@ -49,8 +49,9 @@ class http_gateway::impl {
     return started;
   }
 
+  void announce_drain() { api_.set_draining(); }
   void drain(std::function<void()> done) {
-    api_.set_draining();
+    api_.set_closing();
     server_.drain(options_.drain_notice, options_.limits.drain_timeout, std::move(done));
   }
 
@@ -79,6 +80,7 @@ http_gateway::~http_gateway() = default;
 
 expected<void> http_gateway::start() { return impl_->start(); }
 std::uint16_t http_gateway::local_port() const { return impl_->server().local_port(); }
+void http_gateway::announce_drain() { impl_->announce_drain(); }
 void http_gateway::drain(std::function<void()> done) { impl_->drain(std::move(done)); }
 void http_gateway::stop() { impl_->server().stop(); }
 

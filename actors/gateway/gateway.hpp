@@ -27,7 +27,7 @@ struct gateway_options {
   std::vector<std::string> models;
   /// `system_fingerprint` of answers.
   std::string fingerprint = "fp_troupe";
-  /// How long new connections are still taken after `/readyz` began to say no.
+  /// How long new connections are still taken, and their requests refused, once it is drained.
   std::chrono::milliseconds drain_notice{200};
   /// Where `/metrics` reads and the gateway counts; null: one of its own.
   std::shared_ptr<prometheus::Registry> metrics;
@@ -48,6 +48,8 @@ class http_gateway {
   /// Errors: `port_in_use`, `address_not_ours`, `address_invalid`, `listen_failed`.
   expected<void> start();
   std::uint16_t local_port() const;
+  /// `/readyz` says no from now on; requests are served as before.
+  void announce_drain();
   /// `/readyz` says no at once and new requests get 503. `done` is called once, on the I/O thread,
   /// when no answer is open any more; those that still are after `limits.drain_timeout` end with an
   /// error event.

@@ -20,6 +20,7 @@ caf::behavior behavior(caf::stateful_actor<gateway_state>* self,
   self->state.server = std::move(server);
   self->set_default_handler(caf::drop);
   return {
+      [self](const announce_drain&) { self->state.server->announce_drain(); },
       [self](const drain_gateway& x) {
         self->state.server->drain([to = x.reply_to] { caf::anon_send(to, gateway_drained{}); });
       },

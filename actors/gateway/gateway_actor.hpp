@@ -15,6 +15,8 @@ struct drain_gateway {
   caf::actor reply_to;
 };
 struct gateway_drained {};
+/// To a gateway: `http_gateway::announce_drain`.
+struct announce_drain {};
 
 /// Owns a listening gateway; whatever ends the actor closes the port and ends open answers with an
 /// error. Errors: as `http_gateway::start`.
@@ -25,3 +27,4 @@ expected<caf::actor> spawn_gateway(caf::actor_system& system, gateway_options op
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::gateway::drain_gateway)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::gateway::gateway_drained)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::gateway::announce_drain)

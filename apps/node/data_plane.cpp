@@ -213,6 +213,12 @@ caf::actor data_plane::current_gateway() {
   return gateway_;
 }
 
+bool data_plane::announce_drain() {
+  const auto current = current_gateway();
+  if (current) caf::anon_send(current, gateway::announce_drain{});
+  return current != nullptr;
+}
+
 void data_plane::drain(const std::function<bool()>& poll) {
   const auto current = current_gateway();
   if (!current) return;

@@ -78,6 +78,8 @@ class data_plane {
   /// books.
   request::hub current_hub();
 
+  /// `/readyz` says no; requests are served as before. False: there is no gateway here.
+  bool announce_drain();
   /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when
   /// `limits.drain_timeout` has ended them, or when `poll` says true.
   void drain(const std::function<bool()>& poll);

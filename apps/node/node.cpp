@@ -14,6 +14,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -25,6 +26,9 @@ namespace {
 /// What a second signal leaves to engines between SIGTERM and SIGKILL is theirs; waiting for jobs
 /// ends at once.
 constexpr std::chrono::milliseconds no_wait_ms{0};
+/// However long this node's own streams took: what its engines compute for others gets so long to
+/// move there.
+constexpr std::chrono::milliseconds engines_drain_min_ms{5'000};
 
 int fail(int code, const std::string& message) {
   std::fprintf(stderr, "troupe node: %s\n", message.c_str());
@@ -65,7 +69,14 @@ int check_addresses(const config::cluster& c, const config::host& self) {
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
-  say(fmt::format("stopping: streams have {} s to end; a second signal ends them at once",
+  if (limits.drain_notice > no_wait_ms && tree.announce_drain()) {
+    say(fmt::format("stopping: /readyz says so for {} ms before the gateway closes; another signal "
+                    "closes it now",
+                    limits.drain_notice.count()));
+    // Nothing else matters any more but its end.
+    if (signals.wait(limits.drain_notice) == stop_signals::cause::woken) return true;
+  }
+  say(fmt::format("stopping: streams have {} s to end; another signal ends them at once",
                   std::chrono::duration_cast<std::chrono::seconds>(limits.drain_timeout).count()));
   const auto until = std::chrono::steady_clock::now() + limits.drain_timeout;
   bool hurry = false;
@@ -76,7 +87,7 @@ bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits)
   tree.drain_requests(poll);
   auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       until - std::chrono::steady_clock::now());
-  if (hurry || left < no_wait_ms) left = no_wait_ms;
+  left = hurry ? no_wait_ms : std::max(left, engines_drain_min_ms);
   tree.stop_engines(left, poll);
   return true;
 }

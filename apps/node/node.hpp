@@ -10,9 +10,11 @@ struct node_options {
   std::string log_level = "info";
 };
 
-/// Runs a node until SIGTERM or SIGINT. A first one drains: /readyz says no, nothing new is taken,
-/// streams end by themselves within `limits.drain_timeout`, engines stop. A second one ends at
-/// once. Returns the exit code; engines never outlive this.
+/// Runs a node until SIGTERM or SIGINT. A first one drains: /readyz says no for
+/// `limits.drain_notice`, while all is served as before; then nothing new is taken, streams end by
+/// themselves within `limits.drain_timeout`, engines stop, and what they still compute for other
+/// hosts moves there. Each further signal ends what is being waited for. Returns the exit code;
+/// engines never outlive this.
 int run_node(const node_options& options);
 
 }  // namespace troupe::apps

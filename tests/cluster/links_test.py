@@ -84,7 +84,7 @@ class Refusals(unittest.TestCase):
     def test_skew_is_shown_with_the_keys_that_differ(self):
         with Cluster() as c:
             other = c.folder / "other.toml"
-            other.write_text(c.config.read_text().replace('id = "test"', 'id = "test"\ngeneration = 2') + '\n[limits]\ndrain_timeout = "7s"\n')
+            other.write_text(c.config.read_text().replace('id = "test"', 'id = "test"\ngeneration = 2').replace('[limits]\n', '[limits]\ndrain_timeout = "7s"\n'))
             c.start("h0")
             c.start("h1", config=other)
             line = c["h0"].wait_for("event=peer_up host=h1 .*").group(0)

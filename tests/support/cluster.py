@@ -159,7 +159,7 @@ class Cluster:
             c.wait_ready()
             status, body = c.post("/v1/completions", {"model": "m", "prompt": "x"})
 
-    Pools are simulated unless they say otherwise. `extra` is appended to the file. `program`: another than TROUPE_BIN. `env`, `log_to` and `arguments`: of all nodes.
+    Pools are simulated unless they say otherwise. `extra` is appended to the file; unless it says otherwise, nodes stop without a notice. `gateway`: a host, or several. `program`: another than TROUPE_BIN. `env`, `log_to` and `arguments`: of all nodes.
     """
 
     def __init__(self, hosts=2, pools=None, cluster_id="test", model_path=None, gateway="h0", extra="", addresses=None, port=None, gateway_port=None, context_tokens=8192, model_lines="", cluster_lines="", program=TROUPE, env=None, log_to=None, arguments=()):
@@ -173,11 +173,13 @@ class Cluster:
         self.ports = [port or free_port(a) for a in self.addresses]
         self.gateway_port = gateway_port or free_port()
         self.admin_ports = [free_port() for _ in self.addresses]
+        gateways = [gateway] if isinstance(gateway, str) else gateway
+        self.gateway_ports = {h: self.gateway_port if i == 0 else free_port() for i, h in enumerate(gateways)}
         self.cluster_id = cluster_id
         self.config = self.folder / "cluster.toml"
-        self.config.write_text(self._text(pools, model_path, gateway, extra, context_tokens, model_lines, cluster_lines))
+        self.config.write_text(self._text(pools, model_path, extra, context_tokens, model_lines, cluster_lines))
 
-    def _text(self, pools, model_path, gateway, extra, context_tokens, model_lines, cluster_lines):
+    def _text(self, pools, model_path, extra, context_tokens, model_lines, cluster_lines):
         out = [f'[cluster]\nid = "{self.cluster_id}"\n{cluster_lines}']
         for name, address, port, admin in zip(self.hosts, self.addresses, self.ports, self.admin_ports):
             out.append(f'[[host]]\nname = "{name}"\naddress = "{address}"\nport = {port}\nadmin_port = {admin}\n')
@@ -189,8 +191,13 @@ class Cluster:
             out.append("[[pool]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in pool.items()))
             if simulation:
                 out.append("[pool.simulation]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in simulation.items()))
-        out.append(f'[[gateway]]\nhost = "{gateway}"\naddress = "127.0.0.1"\nport = {self.gateway_port}\n')
+        for host, port in self.gateway_ports.items():
+            out.append(f'[[gateway]]\nhost = "{host}"\naddress = "127.0.0.1"\nport = {port}\n')
         out.append('[[router]]\nhost = "h0"\n')
+        if "[limits]" not in extra:
+            extra += "\n[limits]\n"
+        if "drain_notice" not in extra:
+            extra = extra.replace("[limits]\n", '[limits]\ndrain_notice = "0s"\n')
         return "\n".join(out) + extra
 
     def __enter__(self):
