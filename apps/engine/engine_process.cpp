@@ -21,6 +21,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +43,9 @@ constexpr std::chrono::milliseconds link_wait{3'000};
 constexpr std::chrono::milliseconds link_poll{5};
 /// The node's secret is short; more than this is not one.
 constexpr std::size_t secret_bytes_max = 4'096;
+/// What a loading thread's priority is lowered by, as of nice(1): about a ninth of a share of a
+/// busy core.
+constexpr int loading_niceness = 10;
 /// For the worker actor to give back what it holds, at the end.
 constexpr std::chrono::milliseconds worker_end{1'000};
 
@@ -114,7 +118,7 @@ class engine_process {
  private:
   int work(caf::actor_system& system, std::shared_ptr<link::post_office> office,
            std::shared_ptr<loading_status> loading) {
-    auto loaded = load_engine(cluster_, pool_, [&](float done) {
+    auto loaded = load([&](float done) {
       loading->set_progress(done);
       stopping_ = stopping_ ||
                   signals_.wait(std::chrono::milliseconds{0}) == stop_signals::cause::signal;
@@ -160,6 +164,17 @@ class engine_process {
         if (pool->role == pool_.role && pool->model == pool_.model) ++found;
       }
     return found > 1;
+  }
+
+  /// On a thread of its own, whose priority is low: an engine that comes back must not slow those
+  /// of its host that serve. A thread's priority can be lowered by anyone, but not raised again.
+  expected<loaded_engine> load(const std::function<bool(float)>& progress) {
+    expected<loaded_engine> result = error{};
+    std::thread{[&] {
+      ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), loading_niceness);
+      result = load_engine(cluster_, pool_, progress);
+    }}.join();
+    return result;
   }
 
   /// Nobody in this process restarts these actors; its launcher restarts the whole.
