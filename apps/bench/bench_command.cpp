@@ -14,7 +14,11 @@ namespace {
 using bench::bench_settings;
 
 void add_target_options(CLI::App& run, bench_settings& s) {
-  run.add_option("--url", s.url, "http://host:port of an OpenAI-compatible server")->required();
+  run.add_option("--url", s.urls,
+                 "http://host:port of an OpenAI-compatible server; may be repeated: each new "
+                 "request goes to the next one whose GET /readyz says 200")
+      ->allow_extra_args(false)
+      ->required();
   run.add_option("--endpoint", s.kind, "chat or completions")
       ->check(CLI::IsMember({"chat", "completions"}))
       ->capture_default_str();

@@ -113,22 +113,29 @@ class bench {
   }
 
   expected<void> take_target() {
-    auto target = parse_url(s_.url);
-    if (!target) return error{"usage", target.error().message};
+    std::vector<std::pair<std::string, std::string>> headers;
     for (const auto& header : s_.headers) {
       const auto colon = header.find(':');
       if (colon == std::string::npos || colon == 0)
         return error{"usage", fmt::format("--header \"{}\" is not \"Name: value\"", header)};
       const auto value = std::min(header.find_first_not_of(' ', colon + 1), header.size());
-      target->headers.emplace_back(header.substr(0, colon), header.substr(value));
+      headers.emplace_back(header.substr(0, colon), header.substr(value));
     }
-    if (!s_.api_key.empty()) target->headers.emplace_back("Authorization", "Bearer " + s_.api_key);
-    load_.target = *std::move(target);
+    if (!s_.api_key.empty()) headers.emplace_back("Authorization", "Bearer " + s_.api_key);
+    for (const auto& url : s_.urls) {
+      auto target = parse_url(url);
+      if (!target) return error{"usage", target.error().message};
+      target->headers = headers;
+      load_.targets.push_back(*std::move(target));
+    }
+    if (load_.targets.empty()) return error{"usage", "say where requests go, with --url"};
     load_.closed_loop = s_.connections;
     load_.connections_max = s_.connections_max;
     load_.request_timeout = ms_of(s_.request_timeout_s);
     load_.drain_timeout = ms_of(s_.drain_timeout_s);
-    if (s_.wait_ready_s > 0) return await_ready(load_.target, ms_of(s_.wait_ready_s));
+    if (s_.wait_ready_s > 0)
+      for (const auto& target : load_.targets)
+        if (auto ready = await_ready(target, ms_of(s_.wait_ready_s)); !ready) return ready;
     return ok;
   }
 
@@ -146,7 +153,7 @@ class bench {
     load_.path = path_of(body_.kind);
     body_.model = s_.model;
     if (!body_.model.empty()) return ok;
-    auto model = first_model(load_.target);
+    auto model = first_model(load_.targets.front());
     if (!model) return model.error();
     body_.model = *std::move(model);
     return ok;
@@ -194,7 +201,7 @@ class bench {
 
   run_report report(const load_summary& summary, const cpu_reading& end) const {
     run_report r;
-    r.settings = {{"url", load_.target.authority() + load_.target.base_path + load_.path},
+    r.settings = {{"url", urls()},
                   {"model", body_.model},
                   {"schedule", schedule()},
                   {"prompts", prompts()},
@@ -214,6 +221,13 @@ class bench {
       r.cpu.push_back(std::move(use));
     }
     return r;
+  }
+
+  std::string urls() const {
+    std::string all;
+    for (const auto& t : load_.targets)
+      all += (all.empty() ? "" : ", ") + t.authority() + t.base_path + load_.path;
+    return all;
   }
 
   std::string schedule() const {

@@ -10,7 +10,7 @@ namespace troupe::bench {
 
 /// The options of `troupe bench run`, as they were given. Times in seconds.
 struct bench_settings {
-  std::string url;
+  std::vector<std::string> urls;
   std::string kind = "chat";  ///< or `completions`
   std::string model;          ///< empty: the first that the server lists
   std::string api_key;

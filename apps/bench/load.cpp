@@ -8,9 +8,13 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <csignal>
 #include <deque>
-#include <set>
+#include <map>
+#include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +27,7 @@ using namespace std::chrono_literals;
 constexpr auto tick_interval = 50ms;
 constexpr int ticks_per_progress = 20;
 constexpr auto connect_pause = 100ms;
+constexpr auto readyz_timeout = 2'000ms;
 
 class load : public connection_owner {
  public:
@@ -30,11 +35,15 @@ class load : public connection_owner {
       : options_(options), plan_(requests), records_(records), hooks_(hooks) {}
 
   expected<load_summary> run() {
-    boost::beast::error_code failure;
-    addresses_ = tcp::resolver{io_}.resolve(options_.target.host, options_.target.port, failure);
-    if (failure)
-      return error{"connect_failed",
-                   fmt::format("{}: {}", options_.target.authority(), failure.message())};
+    for (const auto& target : options_.targets) {
+      boost::beast::error_code failure;
+      auto& s = servers_.emplace_back(target);
+      s.addresses = tcp::resolver{io_}.resolve(target.host, target.port, failure);
+      if (failure)
+        return error{"connect_failed",
+                     fmt::format("{}: {}", target.authority(), failure.message())};
+    }
+    const auto balanced = watch_readiness();
     signals_.async_wait([this](boost::beast::error_code ec, int) {
       if (!ec) interrupt();
     });
@@ -49,6 +58,75 @@ class load : public connection_owner {
   }
 
  private:
+  /// One of those that requests may go to.
+  struct server {
+    explicit server(const http_target& t) : target(t) {}
+    const http_target& target;
+    tcp::resolver::results_type addresses;
+    std::vector<std::shared_ptr<connection>> idle;
+    std::atomic<bool> ready{true};
+  };
+
+  /// Asks several servers, by a thread each, until its destructor.
+  class readiness_watch {
+   public:
+    explicit readiness_watch(std::deque<server>& servers) {
+      for (auto& s : servers) threads_.emplace_back([this, &s] { watch(s); });
+    }
+    ~readiness_watch() {
+      {
+        std::lock_guard lock{mutex_};
+        over_ = true;
+      }
+      ended_.notify_all();
+      for (auto& t : threads_) t.join();
+    }
+    readiness_watch(const readiness_watch&) = delete;
+    readiness_watch& operator=(const readiness_watch&) = delete;
+
+   private:
+    void watch(server& s) {
+      std::unique_lock lock{mutex_};
+      while (!over_) {
+        lock.unlock();
+        const auto answer = get(s.target, "/readyz", readyz_timeout);
+        s.ready = answer && answer->status == 200;
+        lock.lock();
+        ended_.wait_for(lock, readyz_interval, [this] { return over_; });
+      }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    bool over_ = false;
+    std::vector<std::thread> threads_;
+  };
+
+  std::unique_ptr<readiness_watch> watch_readiness() {
+    if (servers_.size() < 2) return nullptr;
+    for (auto& s : servers_) {
+      const auto answer = get(s.target, "/readyz", readyz_timeout);
+      s.ready = answer && answer->status == 200;
+    }
+    return std::make_unique<readiness_watch>(servers_);
+  }
+
+  /// The next that is ready; if none is, the next one, whose refusal then counts.
+  server& next_server() {
+    for (std::size_t i = 0; i < servers_.size(); ++i)
+      if (auto& s = servers_[turn_++ % servers_.size()]; s.ready) return s;
+    return servers_[turn_++ % servers_.size()];
+  }
+
+  void close_idle_of_others(const server& wanted) {
+    for (auto& s : servers_)
+      if (&s != &wanted && !s.idle.empty()) {
+        retire(s.idle.back());
+        s.idle.pop_back();
+        return;
+      }
+  }
+
   // -- sending ------------------------------------------------------------------
 
   /// Open loop: waits for the next request of the plan.
@@ -74,6 +152,7 @@ class load : public connection_owner {
       return end_sending();
     }
     planned->at = now;
+    if (c && !open_.at(c)->ready) retire(std::exchange(c, nullptr));
     send(c ? std::move(c) : open(), make_job(*std::move(planned)));
   }
 
@@ -91,12 +170,14 @@ class load : public connection_owner {
   /// Open loop: a request is due.
   void start(planned_request planned) {
     auto j = make_job(std::move(planned));
-    if (!idle_.empty()) {
-      auto c = std::move(idle_.back());
-      idle_.pop_back();
+    auto& s = next_server();
+    if (s.idle.empty() && open_.size() >= options_.connections_max) close_idle_of_others(s);
+    if (!s.idle.empty()) {
+      auto c = std::move(s.idle.back());
+      s.idle.pop_back();
       send(std::move(c), std::move(j));
     } else if (open_.size() < options_.connections_max) {
-      send(open(), std::move(j));
+      send(open(s), std::move(j));
     } else if (backlog_.size() < backlog_requests_max) {
       backlog_.push_back(std::move(j));
     } else {
@@ -117,24 +198,27 @@ class load : public connection_owner {
     summary_.sending = planned.at;
     job j;
     j.intended = start_ + planned.at;
-    j.message = {http::verb::post, options_.target.base_path + options_.path, 11};
-    j.message.set(http::field::host, options_.target.authority());
+    j.message = {http::verb::post, options_.path, 11};
     j.message.set(http::field::content_type, "application/json");
-    for (const auto& [name, value] : options_.target.headers) j.message.set(name, value);
     j.message.body() = hooks_.body(planned);
     j.message.prepare_payload();
     j.planned = std::move(planned);
     return j;
   }
 
-  std::shared_ptr<connection> open() {
+  std::shared_ptr<connection> open() { return open(next_server()); }
+  std::shared_ptr<connection> open(server& s) {
     ++summary_.connections;
-    auto c = std::make_shared<connection>(io_, addresses_, json_, *this);
-    open_.insert(c);
+    auto c = std::make_shared<connection>(io_, s.addresses, json_, *this);
+    open_.emplace(c, &s);
     return c;
   }
 
   void send(std::shared_ptr<connection> c, job j) {
+    const auto& target = open_.at(c)->target;
+    j.message.target(target.base_path + options_.path);
+    j.message.set(http::field::host, target.authority());
+    for (const auto& [name, value] : target.headers) j.message.set(name, value);
     auto* gaps = records_.counts(j.planned.at) ? &records_.between_tokens : nullptr;
     c->send(std::move(j), gaps);
   }
@@ -147,6 +231,7 @@ class load : public connection_owner {
       records_.record(planned.at, o);
       if (hooks_.answered) hooks_.answered(planned, o);
     }
+    auto* at = open_.at(c);
     if (c->closed()) open_.erase(c);
     if (options_.closed_loop > 0) {
       if (o.error == "connect_failed") return pause_loop();
@@ -154,9 +239,11 @@ class load : public connection_owner {
     } else if (!backlog_.empty()) {
       auto waiting = std::move(backlog_.front());
       backlog_.pop_front();
-      send(c->closed() ? open() : c, std::move(waiting));
+      const bool usable = !c->closed() && at->ready;
+      if (!usable) retire(c);
+      send(usable ? c : open(), std::move(waiting));
     } else if (!c->closed()) {
-      idle_.push_back(c);
+      at->idle.push_back(c);
     }
     stop_when_done();
   }
@@ -174,6 +261,9 @@ class load : public connection_owner {
     c->drop();
     open_.erase(c);
   }
+  void retire_idle(server& s) {
+    for (const auto& c : std::exchange(s.idle, {})) retire(c);
+  }
 
   void end_sending() {
     if (sending_) drain_until_ = clock::now() + options_.drain_timeout;
@@ -181,11 +271,18 @@ class load : public connection_owner {
     stop_when_done();
   }
 
-  bool idle() const { return backlog_.empty() && open_.size() == idle_.size() && paused_ == 0; }
+  std::size_t idle_connections() const {
+    std::size_t n = 0;
+    for (const auto& s : servers_) n += s.idle.size();
+    return n;
+  }
+  bool idle() const {
+    return backlog_.empty() && open_.size() == idle_connections() && paused_ == 0;
+  }
 
   void stop_when_done() {
     if (sending_ || !idle()) return;
-    for (const auto& c : std::exchange(idle_, {})) retire(c);
+    for (auto& s : servers_) retire_idle(s);
     tick_timer_.cancel();
     schedule_timer_.cancel();
     signals_.cancel();
@@ -201,7 +298,7 @@ class load : public connection_owner {
   void abort_busy(Which which, const char* kind) {
     // Aborting changes `open_`.
     std::vector<std::shared_ptr<connection>> chosen;
-    for (const auto& c : open_)
+    for (const auto& [c, at] : open_)
       if (c->busy() && which(*c)) chosen.push_back(c);
     for (const auto& c : chosen) c->abort(kind, "");
   }
@@ -212,7 +309,9 @@ class load : public connection_owner {
       if (ec) return;
       const auto now = clock::now();
       if (++ticks_ % ticks_per_progress == 0)
-        hooks_.progress(summary_.sent, open_.size() - idle_.size() + backlog_.size());
+        hooks_.progress(summary_.sent, open_.size() - idle_connections() + backlog_.size());
+      for (auto& s : servers_)
+        if (!s.ready) retire_idle(s);
       abort_busy([&](const connection& c) { return now - c.intended() > options_.request_timeout; },
                  "timeout");
       if (!sending_ && now > drain_until_) {
@@ -241,13 +340,13 @@ class load : public connection_owner {
   boost::asio::steady_timer schedule_timer_{io_};
   boost::asio::steady_timer tick_timer_{io_};
   boost::asio::signal_set signals_{io_, SIGINT, SIGTERM};
-  tcp::resolver::results_type addresses_;
+  std::deque<server> servers_;  ///< one for each target
+  std::size_t turn_ = 0;
   simdjson::dom::parser json_;
   clock::time_point start_;
   clock::time_point drain_until_ = clock::time_point::max();
   std::optional<planned_request> next_;
-  std::set<std::shared_ptr<connection>> open_;  ///< all connections, `idle_` included
-  std::vector<std::shared_ptr<connection>> idle_;
+  std::map<std::shared_ptr<connection>, server*> open_;  ///< all connections, idle ones included
   std::deque<job> backlog_;
   load_summary summary_;
   int paused_ = 0;  ///< loops that wait before they connect again

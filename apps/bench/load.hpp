@@ -9,17 +9,22 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace troupe::bench {
 
 /// Connections of an open loop; a request that finds all of them busy waits, and its latency grows.
 inline constexpr std::uint32_t connections_max_default = 4'096;
+/// How often each of several targets is asked whether it is ready.
+inline constexpr std::chrono::milliseconds readyz_interval{200};
 /// Requests that wait for a connection; one more counts as the error `backlog_full`.
 inline constexpr std::size_t backlog_requests_max = 100'000;
 
 struct load_options {
-  http_target target;
-  std::string path;               ///< below the target's base path
+  /// Of several, requests go round those whose `/readyz` says yes, as behind a load balancer; one
+  /// that was sent is never sent to another.
+  std::vector<http_target> targets;
+  std::string path;               ///< below a target's base path
   std::uint32_t closed_loop = 0;  ///< connections that each send when their last answer has ended;
                                   ///< 0: open loop, by the plan's times
   std::uint32_t connections_max = connections_max_default;
@@ -47,7 +52,7 @@ struct load_summary {
   nanoseconds sending{0};         ///< from the start to the last request
 };
 
-/// Sends all requests of the plan to one server and records what comes of them. Blocks; one thread
+/// Sends all requests of the plan and records what comes of them. Blocks; one thread
 /// does everything. Errors: `connect_failed` when the server's name has no address.
 expected<load_summary> run_load(const load_options& options, plan& requests, recorder& records,
                                 const load_hooks& hooks);

@@ -40,7 +40,7 @@ struct run {
   load_hooks hooks;
 
   explicit run(const test_server& server) {
-    options.target = {"127.0.0.1", server.port(), "", {}};
+    options.targets = {{"127.0.0.1", server.port(), "", {}}};
     options.path = "/v1/chat/completions";
     hooks.body = [](const planned_request&) { return std::string{"{}"}; };
   }
@@ -56,6 +56,30 @@ struct run {
 };
 
 }  // namespace
+
+TEST_CASE("of several servers, requests go round those that say that they are ready", "[bench]") {
+  std::atomic<bool> first_ready{true};
+  std::atomic<int> at_first{0}, at_second{0};
+  test_server first{[&](const auto& request, auto& w) {
+    if (request.target == "/readyz") return w.plain(first_ready ? 200 : 503, "{}");
+    if (++at_first == 3) first_ready = false;
+    whole_stream(w, 2);
+  }};
+  test_server second{[&](const auto& request, auto& w) {
+    if (request.target == "/readyz") return w.plain(200, "{}");
+    ++at_second;
+    whole_stream(w, 2);
+  }};
+  run r{first};
+  r.options.targets.push_back({"127.0.0.1", second.port(), "", {}});
+  r.planned.rate_per_s = 20;
+  r.planned.duration = 3s;
+  const auto summary = r.go();
+  CHECK(r.records.failed == 0);
+  CHECK(r.records.whole == summary.sent);
+  CHECK(at_first >= 3);
+  CHECK(at_second > at_first);
+}
 
 TEST_CASE("times are those of the server's delays", "[bench]") {
   test_server server{[](const auto&, auto& w) {
@@ -224,7 +248,7 @@ TEST_CASE("nobody listens", "[bench]") {
   }
   for (const std::uint32_t closed_loop : {0U, 2U}) {
     load_options o;
-    o.target = {"127.0.0.1", port, "", {}};
+    o.targets = {{"127.0.0.1", port, "", {}}};
     o.closed_loop = closed_loop;
     plan_options p;
     p.rate_per_s = closed_loop == 0 ? 1'000 : 0;
@@ -268,7 +292,7 @@ TEST_CASE("the whole command", "[bench]") {
                      ("troupe-bench-" + std::to_string(::getpid()) + ".json"))
                         .string();
   bench_settings s;
-  s.url = server.url() + "/v1";
+  s.urls = {server.url() + "/v1"};
   s.rate = 500;
   s.requests = 10;
   s.prompt_tokens = "10:20";
@@ -309,7 +333,7 @@ TEST_CASE("the whole command", "[bench]") {
 TEST_CASE("settings that make no sense", "[bench]") {
   const auto exit_of = [](auto change) {
     bench_settings s;
-    s.url = "http://127.0.0.1:1";
+    s.urls = {"http://127.0.0.1:1"};
     s.model = "m";
     s.rate = 1;
     s.requests = 1;
@@ -324,7 +348,7 @@ TEST_CASE("settings that make no sense", "[bench]") {
   CHECK(exit_of([](auto& s) { s.rate = 0; }) == 2);
   CHECK(exit_of([](auto& s) { s.connections = 1; }) == 2);
   CHECK(exit_of([](auto& s) { s.speedup = 2; }) == 2);
-  CHECK(exit_of([](auto& s) { s.url = "ftp://x"; }) == 2);
+  CHECK(exit_of([](auto& s) { s.urls = {"ftp://x"}; }) == 2);
   CHECK(exit_of([](auto& s) { s.prompt_tokens = "5:1"; }) == 2);
   CHECK(exit_of([](auto& s) { s.prompt_tokens = "0"; }) == 2);
   CHECK(exit_of([](auto& s) {
@@ -344,7 +368,7 @@ TEST_CASE("settings that make no sense", "[bench]") {
 
 TEST_CASE("a run without a whole answer fails", "[bench]") {
   bench_settings s;
-  s.url = "http://127.0.0.1:1";
+  s.urls = {"http://127.0.0.1:1"};
   s.model = "m";
   s.rate = 100;
   s.requests = 2;
