@@ -30,7 +30,7 @@ msg::envelope<msg::Hello> make_hello(const identity& self) {
   msg::draft<msg::Hello> d;
   d->setClusterId(self.cluster_id);
   d->setProtocolMin(protocol_version_min);
-  d->setProtocolMax(protocol_version);
+  d->setProtocolMax(self.protocol_max);
   d->setProcessId(kj::arrayPtr(self.process.data(), self.process.size()));
   d->setKind(self.kind);
   d->setHost(self.host);
@@ -99,7 +99,7 @@ expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
   if (std::string cluster = hello.getClusterId(); cluster != self.cluster_id)
     return error{"other_cluster", "host '" + peer.host + "' belongs to cluster '" + cluster +
                                       "', this is cluster '" + self.cluster_id + "'"};
-  const auto common_max = std::min(protocol_version, hello.getProtocolMax());
+  const auto common_max = std::min(self.protocol_max, hello.getProtocolMax());
   const auto common_min = std::max(protocol_version_min, hello.getProtocolMin());
   if (common_min > common_max)
     return error{"protocol_mismatch",
@@ -107,7 +107,7 @@ expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
                      ") speaks protocol " + std::to_string(hello.getProtocolMin()) + " to " +
                      std::to_string(hello.getProtocolMax()) + ", this node " +
                      std::to_string(protocol_version_min) + " to " +
-                     std::to_string(protocol_version)};
+                     std::to_string(self.protocol_max)};
   peer.protocol = common_max;
   if (peer.kind == msg::ProcessKind::ENGINE) {
     if (auto trusted = check_engine(self, hello); !trusted) return std::move(trusted).error();

@@ -13,7 +13,8 @@
 namespace troupe::link {
 
 /// Versions of the protocol that this build speaks: its own and the one before.
-inline constexpr std::uint16_t protocol_version = 1;
+/// 2: engines are drained by order, streams move.
+inline constexpr std::uint16_t protocol_version = 2;
 inline constexpr std::uint16_t protocol_version_min = 1;
 
 /// 16 random bytes, drawn at each start of a process: CAF's node ids can collide.
@@ -31,6 +32,7 @@ struct identity {
   std::uint64_t generation = 0;  ///< an engine's
   std::uint64_t config_generation = 1;
   std::map<std::string, std::uint64_t> config_sections;
+  std::uint16_t protocol_max = protocol_version;  ///< lower: as a build before this one
   std::vector<std::uint8_t>
       secret;  ///< of this start of the node; proves that an engine is its child
 };

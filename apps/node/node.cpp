@@ -1,5 +1,6 @@
 #include "apps/node/node.hpp"
 
+#include "actors/link/handshake.hpp"
 #include "actors/link/system_config.hpp"
 #include "apps/node/console.hpp"
 #include "apps/node/local_address.hpp"
@@ -15,9 +16,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <string_view>
 
 namespace troupe::apps {
 
@@ -66,6 +70,17 @@ int check_addresses(const config::cluster& c, const config::host& self) {
   return code;
 }
 
+/// For trying what a rolling upgrade does: a node that speaks no newer protocol than this, as a
+/// build before this one. False: it is no such version.
+bool read_protocol_max(std::uint16_t& version) {
+  const auto* text = std::getenv("TROUPE_PROTOCOL_MAX");
+  if (text == nullptr) return true;
+  const std::string_view value{text};
+  const auto [end, failure] = std::from_chars(value.begin(), value.end(), version);
+  return failure == std::errc{} && end == value.end() && version >= link::protocol_version_min &&
+         version <= link::protocol_version;
+}
+
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
@@ -108,6 +123,11 @@ int run_node(const node_options& options) {
     return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}",
                                          options.config_file, options.host, host_names(cluster)));
   if (int code = check_addresses(cluster, *self); code != exit_ok) return code;
+  std::uint16_t protocol_max = link::protocol_version;
+  if (!read_protocol_max(protocol_max))
+    return fail(exit_usage, fmt::format("TROUPE_PROTOCOL_MAX is no version of the protocol: this "
+                                        "build speaks {} to {}",
+                                        link::protocol_version_min, link::protocol_version));
 
   stop_signals signals;
   set_up_log(options.log_level);
@@ -121,6 +141,7 @@ int run_node(const node_options& options) {
     node_setup setup{cluster, options.host, std::filesystem::absolute(options.config_file).string(),
                      "/proc/self/exe", static_cast<std::uint64_t>(std::time(nullptr))};
     setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
+    setup.protocol_max = protocol_max;
     node_tree tree{system, std::move(setup), [&](std::string why) {
                      spdlog::critical("event=ground_lost reason=\"{}\"", why);
                      signals.wake();

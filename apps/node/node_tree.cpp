@@ -90,6 +90,7 @@ expected<void> node_tree::start_links() {
   context.self.config_generation = c.generation;
   context.self.config_sections = c.section_digests;
   context.self.secret = random_secret();
+  context.self.protocol_max = setup_.protocol_max;
   for (const auto& h : c.hosts) context.known_hosts.push_back(h.name);
   context.office = office_;
   context.timing.ping = c.health.heartbeat_interval;

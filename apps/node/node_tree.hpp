@@ -46,6 +46,7 @@ struct node_setup {
   std::string program;          ///< this executable, for engines
   std::uint64_t started_s = 0;  ///< Unix time of the start: the high part of every generation
   node_world world{};
+  std::uint16_t protocol_max = link::protocol_version;
 };
 
 /// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """A cluster of three hosts whose engines and nodes are restarted one after another under load: nobody notices.
 
-Clients behave as behind a load balancer: each new request goes to a gateway whose /readyz said yes when it was last asked; one that was sent is never sent again.
+The load is `troupe bench`, and clients that know what each answer must be. They behave as behind a load balancer: each new request goes to a gateway whose /readyz said yes when it was last asked; one that was sent is never sent again.
 """
 
 import http.client
 import json
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +19,7 @@ from cluster import Cluster, wait_until, whole_text_of  # noqa: E402
 
 NOTICE_S = 1.0
 POLL_S = 0.2
-CLIENTS = 12
+CLIENTS = 8
 SLOW = {"decode_step_us": 10_000, "prefill_tokens_per_second": 20_000}
 HOSTS = ["h0", "h1", "h2"]
 BOTH = [dict(role="both", hosts=HOSTS, slots=32, kv_tokens=65_536, simulation=SLOW)]
@@ -154,6 +156,10 @@ class Rolling(unittest.TestCase):
                     prompt = f"The longest river number {i} in the world is " * (1 + 10 * i)
                     expected[prompt, tokens] = c.post("/v1/completions", {"model": "m", "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "temperature": 0})[1]["choices"][0]["text"]
             load = Load(c, expected)
+            bench = subprocess.Popen(
+                [str(c.program), "bench", "run", "--rate", "3", "--duration", "600", "--endpoint", "completions", "--model", "m", "--max-tokens", "20:200", "--ignore-eos", "--strict", "--json", str(c.folder / "bench.json"),
+                 *(x for port in c.gateway_ports.values() for x in ("--url", f"http://127.0.0.1:{port}"))],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             try:
                 time.sleep(1)
                 self.assertTrue(all("serving" in x for x in c.console("restart", "h1", "--within", "60s", "--move-now")))
@@ -167,17 +173,29 @@ class Rolling(unittest.TestCase):
                 time.sleep(1)
             finally:
                 load.stop()
+                bench.send_signal(signal.SIGINT)
+                said = bench.communicate(timeout=90)[1]
+            report = json.loads((c.folder / "bench.json").read_text())
             logs = "\n".join(n.log for n in c.everything)
-            print(f"{load.whole} whole answers, {len(load.failures)} failed, {logs.count('event=stream_moved')} streams moved")
+            print(f"{load.whole} whole answers, {len(load.failures)} failed; bench: {report['whole']} and {report['failed']}; {logs.count('event=stream_moved')} streams moved")
             self.assertEqual(load.failures, [])
-            self.assertGreater(load.whole, 40)
+            self.assertEqual((bench.returncode, report["failed"]), (0, 0), f"{said}{report}")
+            self.assertGreater(load.whole, 20)
+            self.assertGreater(report["whole"], 20)
             self.assertGreater(logs.count("event=stream_moved"), 0)
+            return logs
 
     def test_engines_of_role_both(self):
         self.check(BOTH)
 
     def test_prefill_and_decode_apart(self):
         self.check(APART)
+
+    def test_from_one_version_of_the_protocol_to_the_next(self):
+        """Nodes that speak the version before are replaced one after another; each pair speaks what both know."""
+        logs = self.check(BOTH, env_of=lambda host, life: {"TROUPE_PROTOCOL_MAX": "1"} if life == 0 else {})
+        for version in (1, 2):
+            self.assertIn(f" protocol={version}", logs)
 
 
 if __name__ == "__main__":

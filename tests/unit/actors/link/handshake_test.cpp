@@ -112,6 +112,15 @@ TEST_CASE("the highest common protocol is spoken") {
                        }));
   REQUIRE(p);
   CHECK(p->protocol == protocol_version);
+  // A build before this one, at either side.
+  auto older = node("b", 2);
+  older.protocol_max = protocol_version - 1;
+  p = judge_peer(node("a", 1), older);
+  REQUIRE(p);
+  CHECK(p->protocol == protocol_version - 1);
+  p = judge_peer(older, node("a", 1));
+  REQUIRE(p);
+  CHECK(p->protocol == protocol_version - 1);
 }
 
 TEST_CASE("malformed words are refused") {
