@@ -80,6 +80,10 @@ struct pool {
   engine_kind engine = engine_kind::llama;
   std::uint32_t threads = 0;  ///< compute threads; 0: cores of the machine ÷ engines on it
   std::uint32_t gpu_layers = 0;
+  std::vector<std::string> cpus;   ///< numbers and ranges, dealt out to the engines of a host;
+                                   ///< empty: all that the node may use
+  std::uint64_t memory_limit = 0;  ///< of an engine's own data; 0: none
+  std::uint64_t core_limit = 0;    ///< of an engine's core file; 0: none is written
   simulation sim;
   location where;
 };
@@ -124,8 +128,10 @@ struct health {
   milliseconds lease{3'000};
   milliseconds lease_renewal{1'000};
   milliseconds report_interval{1'000};
-  milliseconds load_timeout{300'000};     ///< without any progress of loading
-  milliseconds hang_timeout{5'000};       ///< of an engine's step without any sign of life
+  milliseconds load_timeout{300'000};  ///< without any progress of loading
+  milliseconds hang_timeout{5'000};    ///< of an engine's step without any sign of life
+  milliseconds probe_after{10'000};    ///< of an engine without progress of a request
+  milliseconds probe_timeout{5'000};
   milliseconds transfer_timeout{10'000};  ///< of one phase of a KV transfer without progress
   std::uint32_t restart_intensity = 5;
   milliseconds restart_period{60'000};

@@ -218,6 +218,11 @@ constexpr field<health> health_fields[] = {
      "An engine that loads without progress is killed after it."},
     {"hang_timeout", duration(100, hour_ms), [](health& x) -> slot { return &x.hang_timeout; },
      "An engine that shows no sign of life inside a step for so long is killed and restarted."},
+    {"probe_after", duration(100, hour_ms), [](health& x) -> slot { return &x.probe_after; },
+     "An engine where no request has got on for so long is sent a request of one token."},
+    {"probe_timeout", duration(100, hour_ms), [](health& x) -> slot { return &x.probe_timeout; },
+     "When two such requests in a row have no answer within it, and nothing else moves, the engine "
+     "is killed and restarted."},
     {"transfer_timeout", duration(10, hour_ms),
      [](health& x) -> slot { return &x.transfer_timeout; },
      "A phase of a KV transfer without progress is given up after it."},

@@ -102,6 +102,8 @@ struct EngineHealth {
   tokens @6 :UInt64;
   jobs @7 :UInt32;
   sinceMs @8 :UInt64;          # its last account came so long ago
+  probesSent @9 :UInt64;
+  probesAnswered @10 :UInt64;
 }
 
 struct OpenRequest {

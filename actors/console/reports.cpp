@@ -91,6 +91,8 @@ void write(msg::NodeReport::Builder out, const health::verdicts_report& r) {
     list[i].setTokens(e.account.tokens);
     list[i].setJobs(e.account.jobs);
     list[i].setSinceMs(static_cast<std::uint64_t>(e.since.count()));
+    list[i].setProbesSent(e.probes_sent);
+    list[i].setProbesAnswered(e.probes_answered);
   }
 }
 

@@ -100,6 +100,14 @@ void board_writer::prepared(const job_key& key) {
 
 void board_writer::write_preparing() { write(in(memory_).preparing, preparing_); }
 
+plain_board::plain_board()
+    : memory_((sizeof(layout) + 7) / 8),
+      writer_({reinterpret_cast<std::byte*>(memory_.data()), sizeof(layout)}) {}
+
+std::optional<board_reading> plain_board::read() const {
+  return read_board({reinterpret_cast<const std::byte*>(memory_.data()), sizeof(layout)});
+}
+
 std::optional<board_reading> read_board(std::span<const std::byte> memory) {
   if (memory.size() != sizeof(layout)) return std::nullopt;
   auto board = std::make_unique<layout>();

@@ -87,6 +87,22 @@ class board_writer : public step_board {
   std::vector<job_key> preparing_;
 };
 
+/// A board in ordinary memory, for an engine in the same process as its reader: tests, simulations.
+/// Shared by both.
+class plain_board final : public step_board, public board_source {
+ public:
+  plain_board();
+  void at_hand(std::span<const job_key> keys) override { writer_.at_hand(keys); }
+  void preparing(const job_key& key) override { writer_.preparing(key); }
+  void prepared(const job_key& key) override { writer_.prepared(key); }
+  int descriptor() const override { return -1; }
+  std::optional<board_reading> read() const override;
+
+ private:
+  std::vector<std::uint64_t> memory_;
+  board_writer writer_;
+};
+
 /// Reads what is left of a board. Every byte may be wrong, since the engine that crashed may have
 /// written anywhere: another version, a torn or changed list, or a count out of bounds is no
 /// reading.

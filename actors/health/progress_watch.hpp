@@ -18,6 +18,7 @@ struct engine_account {
   bool stepping = false;              ///< a step is under way
   std::uint32_t at_hand = 0;          ///< tokens in that step's forward pass
   std::uint32_t jobs = 0;             ///< that the engine has, waiting ones too
+  std::uint64_t transferred = 0;      ///< bytes of KV, in and out
 };
 
 struct watch_limits {

@@ -1,6 +1,9 @@
 #include "actors/health/watchdog_actor.hpp"
 
+#include "actors/health/probe.hpp"
+#include "actors/link/guarded.hpp"
 #include "actors/supervision/introspection.hpp"
+#include "messages/wire.hpp"
 
 #include <caf/all.hpp>
 
@@ -16,26 +19,47 @@ namespace {
 struct watched {
   std::uint64_t generation = 0;
   progress_watch watch;
+  probe_policy probing;
   judgement told = {};
   engine_account account = {};
   progress_watch::time_point heard = {};  ///< the account
+  std::uint64_t probe = 0;                ///< number of the last one
+  std::uint64_t probes_sent = 0;
+  std::uint64_t probes_answered = 0;
 };
 
 struct watchdog_state {
   caf::event_based_actor* self;
   watchdog_options options;
   std::map<std::string, watched> engines;  ///< as many as the cluster file has for this host
+  std::uint64_t incarnation = 0;           ///< tells our probes from an earlier watchdog's
+  std::uint64_t next_probe = 1;
   static constexpr const char* name = "watchdog";
 
   explicit watchdog_state(caf::event_based_actor* s) : self(s) {}
+  ~watchdog_state() {
+    if (options.office) options.office->unbind(watchdog_name(options.host), 0);
+  }
 
   void judge(const engine_progress& x) {
     auto& e = engines[x.engine];
     if (x.generation < e.generation) return;
-    if (x.generation > e.generation) e = {x.generation, progress_watch{options.limits}};
+    if (x.generation > e.generation)
+      e = watched{x.generation, progress_watch{options.limits}, probe_policy{options.probes}};
     e.account = x.account;
     e.heard = now();
     auto is = e.watch.judge(x.account, e.heard);
+    if (options.office) {
+      const auto unanswered = e.probing.unanswered();
+      if (e.probing.due(x.account, e.heard)) probe(x.engine, e);
+      if (e.probing.unanswered() > unanswered)
+        spdlog::warn("event=probe_unanswered host={} engine={} generation={} in_row={} sent={} "
+                     "answered={}",
+                     options.host, x.engine, x.generation, e.probing.unanswered(), e.probes_sent,
+                     e.probes_answered);
+      if (auto evidence = e.probing.evidence(); !evidence.empty() && is.what != verdict::hung)
+        is = {verdict::hung, std::move(evidence)};
+    }
     if (std::exchange(e.told, is).what == is.what) return;
     spdlog::log(is.what == verdict::healthy ? spdlog::level::info : spdlog::level::warn,
                 "event=engine_verdict host={} engine={} generation={} verdict={} evidence=\"{}\"",
@@ -52,23 +76,64 @@ struct watchdog_state {
     verdicts_report r;
     for (const auto& [engine, e] : engines)
       r.engines.push_back({engine, e.generation, e.told, e.account,
-                           std::chrono::duration_cast<std::chrono::milliseconds>(now() - e.heard)});
+                           std::chrono::duration_cast<std::chrono::milliseconds>(now() - e.heard),
+                           e.probes_sent, e.probes_answered});
     return r;
+  }
+
+  void probe(const std::string& engine, watched& e) {
+    e.probe = next_probe++;
+    ++e.probes_sent;
+    const auto me = watchdog_name(options.host);
+    // Should it be given up the worker drops it by itself.
+    options.office->send(
+        {engine, e.generation}, {me, 0},
+        make_probe({{incarnation, e.probe}, 0, 1}, me, options.probes.timeout * 2));
+  }
+
+  void answered(const msg::job_key& key, const char* failure) {
+    if (key.id.high != incarnation) return;
+    for (auto& [engine, e] : engines) {
+      if (e.probe != key.id.low) continue;
+      e.probe = 0;  // a failure after an answer is none
+      ++e.probes_answered;
+      e.probing.answered();
+      // The way there and back is open all the same.
+      if (failure != nullptr)
+        spdlog::warn("event=probe_failed host={} engine={} generation={} code={}", options.host,
+                     engine, e.generation, failure);
+      return;
+    }
   }
 };
 
 caf::behavior behavior(caf::stateful_actor<watchdog_state>* self, watchdog_options options) {
-  self->state.options = std::move(options);
+  auto& s = self->state;
+  s.options = std::move(options);
+  s.incarnation = static_cast<std::uint64_t>(self->clock().now().time_since_epoch().count());
+  if (s.options.office)
+    s.options.office->bind(watchdog_name(s.options.host), 0, caf::actor_cast<caf::actor>(self));
   self->set_default_handler(caf::drop);
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   return {
       [self](const engine_progress& x) { self->state.judge(x); },
       [self](const describe_verdicts&) { return self->state.report(); },
       supervision::answers_for_itself(self),
+      link::on<msg::TokenBatch>([&s](msg::TokenBatch::Reader in) {
+        for (auto stream : in.getStreams()) s.answered(msg::read(stream.getKey()), nullptr);
+      }),
+      link::on<msg::Rejected>([&s](msg::Rejected::Reader in) {
+        s.answered(msg::read(in.getKey()), in.getFailure().getCode().cStr());
+      }),
+      link::on<msg::JobFailed>([&s](msg::JobFailed::Reader in) {
+        s.answered(msg::read(in.getKey()), in.getFailure().getCode().cStr());
+      }),
   };
 }
 
 }  // namespace
+
+std::string watchdog_name(const std::string& host) { return "watchdog/" + host; }
 
 const char* to_string(verdict v) {
   switch (v) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "actors/health/probe_policy.hpp"
 #include "actors/health/progress_watch.hpp"
+#include "actors/link/post_office.hpp"
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
@@ -8,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +19,13 @@ namespace troupe::health {
 struct watchdog_options {
   std::string host;
   watch_limits limits;
+  probe_limits probes;
+  /// Where probes go out and come back; null: none are sent.
+  std::shared_ptr<link::post_office> office;
 };
+
+/// `watchdog/<host>`: where probes come back to.
+std::string watchdog_name(const std::string& host);
 
 /// To the watchdog, from an engine's launcher: what the engine said of itself.
 struct engine_progress {
@@ -41,12 +50,15 @@ struct verdicts_report {
     judgement is;
     engine_account account;
     std::chrono::milliseconds since{0};  ///< the last account came so long ago
+    std::uint64_t probes_sent = 0;
+    std::uint64_t probes_answered = 0;
   };
   std::vector<row> engines;
 };
 
-/// Judges the engines of one node by their progress and tells their launchers, who act on it. Each
-/// change of a verdict is an event in the log, with its evidence.
+/// Judges the engines of one node by their progress, probes those where no request gets on, and
+/// tells their launchers, who act on it. Each change of a verdict is an event in the log, with its
+/// evidence.
 ///
 /// It keeps one judge per engine, of its newest incarnation only; restarted, it begins anew and
 /// must see an engine stand still once more before it says so.

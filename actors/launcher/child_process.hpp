@@ -27,6 +27,13 @@ inline constexpr std::uint32_t child_lines_per_second_max = 200;
 /// A longer line is cut.
 inline constexpr std::size_t child_line_bytes_max = 4096;
 
+/// What a child may use.
+struct resource_limits {
+  std::vector<std::uint32_t> cpus;  ///< empty: as its parent
+  std::uint64_t data_bytes = 0;     ///< of its heap and other private memory; 0: as its parent
+  std::uint64_t core_bytes = 0;     ///< of its core file; 0: none is written
+};
+
 /// A running child, as its launcher sees it.
 class process {
  public:
@@ -48,6 +55,7 @@ class child_process final : public process {
     std::vector<std::string>
         arguments;  ///< without argv[0]; "{secret-fd}" is replaced by the descriptor's number
     std::vector<std::uint8_t> secret;  ///< readable by the child once, from an inherited pipe
+    resource_limits limits;
     int inherited = -1;  ///< a descriptor that the child keeps under its number; -1: none
     std::function<void(std::string line)> on_line;  ///< watcher thread
     std::function<void(exit_status)> on_exit;       ///< watcher thread, once, after the last line

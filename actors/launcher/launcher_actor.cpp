@@ -229,12 +229,12 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
   if (r.getGeneration() == generation && options.watchdog)
     if (auto watchdog = options.watchdog())
       self->send(watchdog,
-                 health::engine_progress{options.engine.name,
-                                         generation,
-                                         {r.getSteps(), r.getTicks(),
-                                          r.getPrefilledTokens() + r.getSampledTokens(),
-                                          std::chrono::microseconds{r.getBusyUs()}, r.getStepping(),
-                                          r.getAtHand(), r.getRunning() + r.getQueued()}});
+                 health::engine_progress{
+                     options.engine.name,
+                     generation,
+                     {r.getSteps(), r.getTicks(), r.getPrefilledTokens() + r.getSampledTokens(),
+                      std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand(),
+                      r.getRunning() + r.getQueued(), r.getTransferBytes()}});
   if (r.getGeneration() == generation) progress(r.getJobs(), r.getIdle());
 }
 

@@ -31,6 +31,7 @@ struct launcher_options {
   config::pool_role role = config::pool_role::both;
   std::string model;
   std::string program;  ///< of the engine: this executable
+  resource_limits limits;
   std::string config_file;
   std::uint16_t node_port = 0;  ///< of the link listener for engines, on loopback
   std::vector<std::uint8_t> secret;

@@ -30,6 +30,7 @@ void put_figures(json_writer& w, msg::WorkerReport::Reader r) {
   count(w, "prefilled_tokens", r.getPrefilledTokens());
   count(w, "sampled_tokens", r.getSampledTokens());
   count(w, "transfer_bytes", r.getTransferBytes());
+  count(w, "probes", r.getProbes());
   number(w, "prefill_tokens_per_second", r.getPrefillTokensPerSecond());
   number(w, "decode_tokens_per_second", r.getDecodeTokensPerSecond());
 }

@@ -62,6 +62,7 @@ struct job {
   std::vector<std::uint64_t> chain;
   std::vector<engine::resumed_choice> resume;
   std::uint8_t priority = 0;
+  bool probe = false;  ///< asks only whether this worker works
   bool alone = false;  ///< under suspicion: runs in passes of its own
   transfer::transfer_token token{};
   std::vector<std::byte> peer;  ///< prefill: the decode worker's address

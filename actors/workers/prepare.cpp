@@ -93,6 +93,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
   spec->id = p.id;
   spec->priority = p.priority;
   spec->alone = p.alone;
+  spec->probe = p.probe;
   spec->chain = std::move(p.chain);
   spec->resume = std::move(p.resume);
   spec->prefill_here = p.kind == job_kind::whole;

@@ -27,6 +27,7 @@ struct preparation {
   job_kind kind = job_kind::whole;
   std::uint8_t priority = 0;
   bool alone = false;
+  bool probe = false;
   std::vector<std::uint64_t> chain;
   std::vector<engine::resumed_choice> resume;
   std::shared_ptr<const kj::Array<capnp::word>> content;

@@ -18,6 +18,8 @@ namespace troupe::workers {
 inline constexpr std::size_t jobs_max = 2'048;
 /// Bytes of prompts that are being put together from parts.
 inline constexpr std::size_t assembly_bytes_max = 256U << 20U;
+/// A probe's content: it is prepared on the actor's own thread. A longer one is no probe.
+inline constexpr std::uint32_t probe_content_bytes_max = 4'096;
 /// How often leases, deadlines and transfers are looked at.
 inline constexpr std::chrono::milliseconds watch_interval{100};
 /// Until an idle report follows the last event that may have made the worker idle.

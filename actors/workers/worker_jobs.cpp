@@ -50,7 +50,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   refusal why{{}, status_unavailable, true};
   if (draining)
     why.why = {"draining", options.self.name + " is draining"};
-  else if (jobs.size() >= jobs_max)
+  else if (jobs.size() >= jobs_max && !in.getIsProbe())
     why.why = {"queue_full", options.self.name + " holds as many jobs as it may"};
   else if (!content)
     why.why = content.error();
@@ -77,6 +77,10 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   j.resume = read_resume(in.getResume());
   j.priority = in.getPriority();
   j.alone = in.getAlone();
+  // A prefill or decode worker is probed on its own, too: a pair's failure would not say whose it
+  // is.
+  j.probe = in.getIsProbe() && kind == job_kind::whole &&
+            in.getContent().getBytes() <= probe_content_bytes_max;
   auto token = in.getTransferToken();
   std::copy(token.begin(), token.end(), reinterpret_cast<kj::byte*>(j.token.data()));
   assembling_bytes += j.content.bytes();
@@ -114,10 +118,11 @@ void worker_state::take_part(msg::PromptPart::Reader in) {
 }
 
 void worker_state::content_is_here(job& j) {
-  if (j.kind == job_kind::receive)
-    expect_kv(j);
-  else
-    offload(j, preparation_of(j));
+  if (j.kind == job_kind::receive) return expect_kv(j);
+  if (!j.probe) return offload(j, preparation_of(j));
+  // Long prompts of others must not delay it; its own is a few bytes.
+  j.offloaded = j.in_engine = true;
+  submitted(prepare(preparation_of(j)));
 }
 
 preparation worker_state::preparation_of(job& j) {
@@ -127,6 +132,7 @@ preparation worker_state::preparation_of(job& j) {
   p.kind = j.kind;
   p.priority = j.priority;
   p.alone = j.alone;
+  p.probe = j.probe;
   p.chain = std::move(j.chain);
   p.resume = std::move(j.resume);
   assembling_bytes -= j.content.bytes();
@@ -167,7 +173,7 @@ void worker_state::submitted(const prepared& x) {
     }
     return reap(*j);
   }
-  if (j->kind != job_kind::receive && x.prompt_tokens > 0) {
+  if (j->kind != job_kind::receive && x.prompt_tokens > 0 && !j->probe) {
     const auto per_token = static_cast<float>(x.content_bytes) /
                            static_cast<float>(x.prompt_tokens);
     bytes_per_token = bytes_per_token == 0 ? per_token : 0.9F * bytes_per_token + 0.1F * per_token;

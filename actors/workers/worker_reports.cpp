@@ -50,6 +50,7 @@ void worker_state::report() {
   d->setBusyUs(g.busy_us);
   d->setSampledTokens(g.sampled);
   d->setPrefilledTokens(g.prefilled);
+  d->setProbes(g.probes);
   if (options.hand_over) {
     const auto wire = options.hand_over->read_gauges().wire;
     d->setTransferBytes(wire.sent_bytes + wire.received_bytes);

@@ -108,16 +108,19 @@ void add_directory(table& t, msg::NodeReport::Reader report) {
   for (auto e : report.getDirectory())
     t.rows.push_back({e.getName().cStr(), e.getHost().cStr(), role_name(e.getRole()),
                       msg::state_name(e.getState()), number(e.getGeneration()), e.getModel().cStr(),
-                      e.getDetail().cStr()});
+                      e.getSlow().size() > 0 ? std::string{"slow: "} + e.getSlow().cStr()
+                                             : e.getDetail().cStr()});
 }
 
 void add_health(table& t, msg::NodeReport::Reader report) {
-  t.columns = {"host",   "engine", "verdict", "jobs",    "steps",
-               "tokens", "ticks",  "age_ms",  "evidence"};
+  t.columns = {"host",  "engine", "verdict",         "jobs",   "steps",   "tokens",
+               "ticks", "probes", "probes_answered", "age_ms", "evidence"};
   for (auto e : report.getHealth())
     t.rows.push_back({report.getHost().cStr(), e.getEngine().cStr(), e.getVerdict().cStr(),
                       number(e.getJobs()), number(e.getSteps()), number(e.getTokens()),
-                      number(e.getTicks()), number(e.getSinceMs()), e.getEvidence().cStr()});
+                      number(e.getTicks()), number(e.getProbesSent()),
+                      number(e.getProbesAnswered()), number(e.getSinceMs()),
+                      e.getEvidence().cStr()});
 }
 
 void add_requests(table& t, msg::NodeReport::Reader report) {

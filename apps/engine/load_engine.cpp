@@ -20,7 +20,7 @@ namespace troupe::apps {
 namespace {
 
 /// Sequences beside those that run and those that are cached: further choices of requests with `n`,
-/// and one to move prefixes through.
+/// one to move prefixes through, and one for a probe.
 constexpr engine::slot_id spare_sequences = 8;
 /// Buffers for KV pieces, however large a piece may be: one is sent while the next one is written.
 constexpr std::size_t piece_buffers_min = 2;
@@ -65,7 +65,7 @@ expected<std::unique_ptr<engine::model_runner>> make_simulated(const config::mod
   o.model = model.name;
   o.context_tokens = model.context_tokens;
   o.slots = sequences(pool) + spare_sequences;
-  o.cells = pool.kv_tokens;
+  o.cells = pool.kv_tokens + engine::probe_cells_needed;
   o.vocabulary = text.vocabulary();
   if (model.path.empty())
     o.end_tokens = {text::byte_token_turn_end, text::byte_token_end};
@@ -97,7 +97,7 @@ expected<std::unique_ptr<engine::model_runner>> load_llama(
   o.path = model.path;
   o.name = model.name;
   o.context_tokens = model.context_tokens;
-  o.cells = pool.kv_tokens;
+  o.cells = pool.kv_tokens + engine::probe_cells_needed;
   o.slots = sequences(pool);
   o.spare_slots = spare_sequences;
   o.step_tokens = pool.step_tokens;
@@ -162,7 +162,8 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
                              model.name, info.no_ranges_reason)};
   engine::batching_limits limits;
   limits.slots = pool.slots;
-  limits.kv_tokens = std::min(pool.kv_tokens, (*runner)->cells());
+  limits.kv_tokens = std::min(pool.kv_tokens, (*runner)->cells() - engine::probe_cells_needed);
+  limits.probe_cells = engine::probe_cells_needed;
   limits.step_tokens = pool.step_tokens;
   limits.cached_prefixes = pool.cached_prefixes;
   limits.prefix_reuse = pool.prefix_reuse;

@@ -129,13 +129,17 @@ void node_tree::add_watchdog(std::vector<supervision::child_spec>& children) {
   health::watchdog_options o;
   o.host = setup_.host;
   o.limits.tick_gap_max = o.limits.pause_max = setup_.cluster.health.hang_timeout;
-  o.limits.account_gap_max = 2 * setup_.cluster.health.report_interval;
-  children.push_back({"watchdog/" + setup_.host, [this, o](std::uint64_t) -> expected<caf::actor> {
-                        auto started = health::spawn_watchdog(system_, o);
-                        std::lock_guard lock{handles_mutex_};
-                        watchdog_ = started;
-                        return started;
-                      }});
+  o.limits.account_gap_max = o.probes.account_gap_max = 2 * setup_.cluster.health.report_interval;
+  o.probes.after = setup_.cluster.health.probe_after;
+  o.probes.timeout = setup_.cluster.health.probe_timeout;
+  o.office = office_;
+  children.push_back(
+      {health::watchdog_name(setup_.host), [this, o](std::uint64_t) -> expected<caf::actor> {
+         auto started = health::spawn_watchdog(system_, o);
+         std::lock_guard lock{handles_mutex_};
+         watchdog_ = started;
+         return started;
+       }});
 }
 
 void node_tree::add_drain(std::vector<supervision::child_spec>& children) {

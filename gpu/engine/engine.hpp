@@ -83,6 +83,9 @@ struct generate_spec {
   bool ignore_end = false;
   std::uint8_t priority = 0;
   bool alone = false;  ///< not in one pass with others before `alone_passes`
+  /// Asks only whether the engine works: ahead of all others, in a place of its own, and in no
+  /// counter but `probes`. One at a time.
+  bool probe = false;
   std::vector<std::uint64_t> chain;
   std::vector<resumed_choice> resume;  ///< empty, or one per choice
   /// true: the engine computes what its cache lacks. false: KV of [keep, size - 1) comes by
@@ -160,6 +163,7 @@ struct engine_gauges {
   std::uint32_t kv_total = 0;       ///< tokens
   std::uint32_t kv_referenced = 0;
   std::uint32_t kv_cached = 0;  ///< unreferenced prefixes
+  std::uint64_t probes = 0;     ///< that were answered
 };
 
 /// The ledger beside the engine's own truth.
@@ -184,8 +188,8 @@ class engine {
 
   virtual const model_info& info() const = 0;
 
-  /// Errors: `queue_full` at `submit_queue_max`. What cannot ever fit (prompt + 1 above the KV
-  /// budget) fails with `prompt_too_long`.
+  /// Errors: `queue_full` at `submit_queue_max`, and for a second probe. What cannot ever fit
+  /// (prompt + 1 above the KV budget) fails with `prompt_too_long`.
   virtual expected<void> submit(generate_spec spec) = 0;
   virtual expected<void> submit(prefill_spec spec) = 0;
   /// Decode has answered: export [from, size - 1).

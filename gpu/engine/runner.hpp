@@ -92,6 +92,12 @@ struct batching_limits {
   std::size_t kv_io_bytes_per_step = 32U
                                      << 20U;  ///< exports and imports between two forward passes
   bool prefix_reuse = true;
+  /// Kept for probes, on top of `kv_tokens` and `slots`, so that no load delays one; 0: probes have
+  /// no place of their own.
+  std::uint32_t probe_cells = 0;
 };
+
+/// What a probe needs at most: its prompt and one token.
+inline constexpr std::uint32_t probe_cells_needed = 16;
 
 }  // namespace troupe::engine

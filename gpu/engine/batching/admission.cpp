@@ -12,7 +12,7 @@ void batching_engine::admit_waiting() {
   // Strictly by rank: nobody slips past a large job that waits for room, so none starves.
   while (!waiting_.empty()) {
     auto& next = *waiting_.front();
-    if (next.state != job_state::ended && (running_.size() >= limits_.slots || !try_admit(next))) {
+    if (next.state != job_state::ended && (!place_for(next) || !try_admit(next))) {
       if (!set_one_aside() && !preempt_below(next.priority)) return;
       continue;
     }
@@ -21,6 +21,12 @@ void batching_engine::admit_waiting() {
     waiting_.erase(waiting_.begin());
     if (j->state != job_state::ended) insert_by_rank(running_, std::move(j));
   }
+}
+
+bool batching_engine::place_for(const job& j) const {
+  if (j.probe && probe_cells_ > 0) return true;
+  const auto probes = running_probe() != nullptr ? 1U : 0U;
+  return running_.size() - probes < limits_.slots;
 }
 
 /// Lets the lowest-ranked running job make room for one of higher priority. False: none is lower.
@@ -54,7 +60,7 @@ bool batching_engine::set_one_aside() {
 /// The longest beginning of the prompt whose KV is here, in the cache or with a running job. The
 /// last prompt token never counts.
 batching_engine::prefix batching_engine::longest_prefix(const job& j) {
-  if (!limits_.prefix_reuse) return {};
+  if (!limits_.prefix_reuse || j.probe) return {};
   const auto wanted = std::span<const token_id>(j.prompt).first(j.base_size());
   prefix best;
   if (const auto cached = cache_.find(wanted); cached.kv != nullptr)
@@ -70,7 +76,7 @@ batching_engine::prefix batching_engine::longest_prefix(const job& j) {
     if (common > best.length) best = {&kv, common, 0};
   };
   for (const auto& other : running_) {
-    if (other->state != job_state::running || other->awaits_imports()) continue;
+    if (other->state != job_state::running || other->awaits_imports() || other->probe) continue;
     if (other->base) consider(*other->base, *other, nullptr);
     for (const auto& c : other->choices)
       if (c.kv) consider(*c.kv, *other, &c);
@@ -96,17 +102,18 @@ std::uint32_t batching_engine::predicted_growth(const job& j) const {
 }
 
 bool batching_engine::try_admit(job& j) {
-  auto slot = open_slot();
+  auto slot = open_slot(j.probe);
   if (!slot) return false;
   auto found = longest_prefix(j);
   if (!j.parking.empty() && found.length < j.base_size()) found = {};  // parked pieces are whole
   const auto missing = j.base_size() - found.length;
   std::int64_t room = growth_room();
   for (const auto& other : running_)
-    if (other->state == job_state::running) room -= predicted_growth(*other);
+    if (other->state == job_state::running && !other->probe) room -= predicted_growth(*other);
   // A job that has the engine to itself is never refused: what it outgrows is dealt with when it
-  // happens.
-  if (!running_.empty() && room < std::int64_t{missing} + found.unreferenced + predicted_growth(j))
+  // happens. Nor is a probe, whose room is kept for it.
+  const bool has_room = running_.empty() || (j.probe && probe_cells_ > 0);
+  if (!has_room && room < std::int64_t{missing} + found.unreferenced + predicted_growth(j))
     return false;
 
   j.base = std::move(slot);

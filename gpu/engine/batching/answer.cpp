@@ -25,7 +25,7 @@ void batching_engine::sample(job& j, choice_run& c, std::size_t batch_index) {
           scratch_));
   }
   ++j.sampled;
-  ++report_.decoded;
+  if (!j.probe) ++report_.decoded;
   take_token(j, c, token, std::move(delta));
   finish_if_done(j);
 }
@@ -82,7 +82,7 @@ void batching_engine::finish_choice(job& j, choice_run& c, choice_delta delta, f
   delta.text.insert(0, std::exchange(c.owed, {}));
   delta.why = why;
   c.done = true;
-  predictor_.learn(static_cast<std::uint32_t>(c.ids.size()));
+  if (!j.probe) predictor_.learn(static_cast<std::uint32_t>(c.ids.size()));
   retire_sequence(j, c);
   sink_->on_delta(std::move(delta));
 }
@@ -102,7 +102,7 @@ void batching_engine::retire_sequence(job& j, choice_run& c) {
   }
   // Without ranges its end cannot be cut off: if nobody else has the prompt, it is computed again.
   if (others_wait && prompt_source(j) == nullptr) return preempt(j);
-  if (c.index != 0) return;
+  if (c.index != 0 || j.probe) return;
   auto tokens = j.prompt;
   tokens.insert(tokens.end(), c.ids.begin() + static_cast<std::ptrdiff_t>(j.answer_in_prompt),
                 c.ids.end());
@@ -113,6 +113,7 @@ void batching_engine::retire_sequence(job& j, choice_run& c) {
 void batching_engine::finish_if_done(job& j) {
   if (j.state == job_state::ended || !j.finished()) return;
   end(j);
+  if (j.probe) ++counters_.probes;
   sink_->on_done(j.id, j.sampled,
                  j.decoding_since ? since(*j.decoding_since) : std::chrono::microseconds(0));
 }

@@ -29,7 +29,9 @@ batching_engine::batching_engine(std::unique_ptr<model_runner> runner,
     : runner_(std::move(runner)), text_(std::move(text)), limits_(limits),
       options_(std::move(options)),
       piece_tokens_max_(largest_piece(*runner_, options_.piece_bytes_max)), memory_(*runner_),
-      pool_(std::min(limits.kv_tokens, runner_->cells()), runner_->slots(), memory_),
+      pool_(std::min(limits.kv_tokens + limits.probe_cells, runner_->cells()), runner_->slots(),
+            memory_),
+      probe_cells_(std::min(limits.probe_cells, pool_.total() / 2)),
       cache_(limits.prefix_reuse ? limits.cached_prefixes : 0), queue_(*runner_) {
   if (!runner_->info().ranges) limits_.prefix_reuse = false;
   if (!options_.now) options_.now = [] { return std::chrono::steady_clock::now(); };

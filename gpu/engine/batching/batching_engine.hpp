@@ -80,7 +80,8 @@ class batching_engine final : public engine {
   expected<void> check_ids(std::span<const token_id> ids, const char* parameter) const;
   error no_ranges() const;
   expected<std::unique_ptr<job>> make_job(job_id id, std::vector<token_id> prompt,
-                                          std::uint8_t priority, std::vector<std::uint64_t> chain);
+                                          std::uint8_t priority, std::vector<std::uint64_t> chain,
+                                          bool probe = false);
   expected<void> take_answer_in(job& j) const;
   void replay(const job& j, choice_run& c, const resumed_choice& earlier) const;
   void apply(submit_command& c);
@@ -98,6 +99,7 @@ class batching_engine final : public engine {
     std::uint32_t unreferenced = 0;  ///< its cells that only the cache holds
   };
   void admit_waiting();
+  bool place_for(const job& j) const;
   bool set_one_aside();
   bool preempt_below(std::uint8_t priority);
   bool try_admit(job& j);
@@ -107,12 +109,15 @@ class batching_engine final : public engine {
   void start_choices(job& j);
 
   // kv_room.cpp
+  std::uint32_t usable_cells() const { return pool_.total() - probe_cells_; }
+  const job* running_probe() const;
+  std::uint32_t reserved_cells() const;
   std::uint32_t promised() const;
   std::int64_t growth_room() const {
-    return std::int64_t{pool_.free()} + pool_.cached() - promised();
+    return std::int64_t{pool_.free()} + pool_.cached() - promised() - reserved_cells();
   }
-  bool evict_until_free(std::uint32_t cells);
-  std::optional<kv::sequence> open_slot();
+  bool evict_until_free(std::uint32_t cells, bool for_probe = false);
+  std::optional<kv::sequence> open_slot(bool for_probe = false);
   std::uint32_t make_growth_room(const participant& p, std::uint32_t wanted, std::uint32_t booked);
   bool give_way(const participant& p);
   void preempt(job& j);
@@ -164,8 +169,10 @@ class batching_engine final : public engine {
   engine_options options_;
   position piece_tokens_max_ = 0;
   std::atomic<std::size_t> claims_{0};
+  std::atomic<std::size_t> probe_claims_{0};
   runner_memory memory_;
   kv::pool pool_;
+  std::uint32_t probe_cells_ = 0;  ///< of the pool's
   kv::prefix_cache cache_;
   kv::output_predictor predictor_;
   command_queue queue_;
@@ -185,7 +192,8 @@ class batching_engine final : public engine {
 
   struct {
     std::atomic<bool> stepping{false};
-    std::atomic<std::uint64_t> steps{0}, busy_us{0}, prefilled{0}, sampled{0}, queued_tokens{0};
+    std::atomic<std::uint64_t> steps{0}, busy_us{0}, prefilled{0}, sampled{0}, queued_tokens{0},
+        probes{0};
     std::atomic<std::uint32_t> at_hand{0}, running{0}, queued{0}, referenced{0}, cached{0};
   } counters_;
 };

@@ -9,8 +9,10 @@
 namespace troupe::engine {
 
 /// The job that has this pass for itself; null: all but those that must run alone have it. The two
-/// take turns, so that neither holds the other up for more than a pass.
+/// take turns, so that neither holds the other up for more than a pass. A probe comes first: its
+/// two passes are a token each.
 const job* batching_engine::whose_turn() {
+  if (const auto* probe = running_probe(); probe != nullptr && probe->has_work()) return probe;
   const job* first = nullptr;
   const job* next = nullptr;
   bool others = false;
@@ -67,11 +69,12 @@ batching_engine::pass batching_engine::compose() {
     if (who.owner->state != job_state::running || (who.choice != nullptr && !who.choice->kv))
       continue;
     auto tokens = share.tokens;
-    if (who.choice != nullptr) {
+    const bool probe = who.owner->probe && probe_cells_ > 0;
+    if (who.choice != nullptr && !probe) {
       tokens = make_growth_room(who, tokens, booked_growth);
       booked_growth += tokens;
     }
-    if (tokens == 0 || !evict_until_free(booked + tokens)) continue;
+    if (tokens == 0 || !evict_until_free(booked + tokens, probe)) continue;
     booked += tokens;
     p.parts.push_back({who, tokens, share.decode});
   }
@@ -138,7 +141,7 @@ void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
       j.prompt_in = j.base_missing == 0;
       j.computed += took;
     }
-    if (!part.decode) report_.prefilled += part.tokens;
+    if (!part.decode && !j.probe) report_.prefilled += part.tokens;
   }
   std::size_t batch_index = 0;
   for (const auto& part : p.parts) {

@@ -73,12 +73,14 @@ struct job {
   std::vector<token_id> prompt;
   std::size_t answer_in_prompt = 0;  ///< ids of the only choice that are also in `prompt`
   std::uint8_t priority = 0;
+  bool probe = false;
   std::uint32_t alone_passes_left = 0;  ///< passes in which it samples that must be its own
   std::vector<std::uint64_t> chain;
   std::uint64_t age =
       0;  ///< smaller is older; kept when pre-empted, so that a job's rank only rises
   job_state state = job_state::waiting;
   std::optional<queue_claim> claim;  ///< until it is admitted
+  std::optional<queue_claim> probe_claim;
   clock_time submitted;
   std::chrono::microseconds queued{0};
   std::chrono::microseconds computed{0};
@@ -119,6 +121,14 @@ struct job {
     return state == job_state::running && !awaits_imports() && (generate || !prompt_in);
   }
 
+  /// Cells that its sequences hold; shared ones count for each.
+  std::uint32_t cells_held() const {
+    std::uint32_t cells = base ? base->end() : 0;
+    for (const auto& c : choices)
+      if (c.kv) cells += c.kv->end();
+    return cells;
+  }
+
   bool finished() const {
     for (const auto& c : choices)
       if (!c.done) return false;
@@ -134,6 +144,7 @@ struct job {
 
   /// Runs before the other: higher priority, then older.
   bool outranks(const job& other) const {
+    if (probe != other.probe) return probe;
     return priority != other.priority ? priority > other.priority : age < other.age;
   }
 };

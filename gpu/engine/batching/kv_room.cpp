@@ -11,22 +11,37 @@
 
 namespace troupe::engine {
 
+const job* batching_engine::running_probe() const {
+  // Probes rank first.
+  return running_.empty() || !running_.front() || !running_.front()->probe ? nullptr
+                                                                           : running_.front().get();
+}
+
+/// Cells that nobody but a probe may take.
+std::uint32_t batching_engine::reserved_cells() const {
+  const auto* probe = running_probe();
+  return probe_cells_ - std::min(probe_cells_, probe != nullptr ? probe->cells_held() : 0);
+}
+
 /// Cells that admitted prompts will certainly need. Answers may not grow into them.
 std::uint32_t batching_engine::promised() const {
   std::uint32_t cells = 0;
   for (const auto& j : running_)
-    if (j->state == job_state::running) cells += j->base_missing;
+    if (j->state == job_state::running && !j->probe) cells += j->base_missing;
   return cells;
 }
 
-bool batching_engine::evict_until_free(std::uint32_t cells) {
+bool batching_engine::evict_until_free(std::uint32_t cells, bool for_probe) {
+  if (!for_probe) cells += reserved_cells();
   while (pool_.free() < cells)
     if (!cache_.evict_one()) return false;
   return true;
 }
 
-std::optional<kv::sequence> batching_engine::open_slot() {
-  while (pool_.slots_free() == 0)
+/// One sequence is kept for a probe, too.
+std::optional<kv::sequence> batching_engine::open_slot(bool for_probe) {
+  const bool keeps_one = !for_probe && probe_cells_ > 0 && running_probe() == nullptr;
+  while (pool_.slots_free() <= (keeps_one ? 1U : 0U))
     if (!cache_.evict_one()) return std::nullopt;
   return pool_.open(kv::holder::job);
 }
@@ -79,7 +94,7 @@ bool batching_engine::give_way(const participant& p) {
     fail(victim,
          {"kv_exhausted",
           fmt::format("the prompt and the answer so far have {} tokens; this engine holds {}",
-                      victim.known_size(c), pool_.total()),
+                      victim.known_size(c), usable_cells()),
           {}},
          true);
   } else {

@@ -54,16 +54,18 @@ void batching_engine::publish() {
   std::uint64_t tokens = 0;
   std::uint32_t again = 0;
   for (const auto& j : waiting_) {
+    if (j->probe) continue;
     tokens += j->base_size();
     if (!j->claim) ++again;
   }
   for (const auto& j : running_)
-    if (!j->awaits_imports()) tokens += j->base_missing;
+    if (!j->awaits_imports() && !j->probe) tokens += j->base_missing;
   counters_.prefilled += report_.prefilled;
   counters_.sampled += report_.decoded;
   counters_.queued_tokens = tokens;
   counters_.queued = again;
-  counters_.running = static_cast<std::uint32_t>(running_.size());
+  counters_.running = static_cast<std::uint32_t>(running_.size()) -
+                      (running_probe() != nullptr ? 1U : 0U);
   counters_.referenced = pool_.referenced();
   counters_.cached = pool_.cached();
   ++counters_.steps;
@@ -81,9 +83,10 @@ engine_gauges batching_engine::gauges() const {
   g.running = counters_.running;
   g.queued = counters_.queued + static_cast<std::uint32_t>(claims_.load());
   g.queued_tokens = counters_.queued_tokens;
-  g.kv_total = pool_.total();
+  g.kv_total = usable_cells();
   g.kv_referenced = counters_.referenced;
   g.kv_cached = counters_.cached;
+  g.probes = counters_.probes;
   return g;
 }
 

@@ -11,7 +11,7 @@ namespace troupe::engine {
 
 expected<void> batching_engine::check(std::span<const token_id> prompt) const {
   if (prompt.empty()) return error{"empty_prompt", "a prompt needs at least one token", "prompt"};
-  const std::size_t most = std::min<std::size_t>(pool_.total(), info().context_tokens);
+  const std::size_t most = std::min<std::size_t>(usable_cells(), info().context_tokens);
   if (prompt.size() + 1 > most)
     return error{"prompt_too_long",
                  fmt::format("the prompt has {} tokens; with one for the answer that is more than "
@@ -43,11 +43,18 @@ error batching_engine::no_ranges() const {
 
 expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<token_id> prompt,
                                                          std::uint8_t priority,
-                                                         std::vector<std::uint64_t> chain) {
+                                                         std::vector<std::uint64_t> chain,
+                                                         bool probe) {
   if (auto fits = check(prompt); !fits) return fits.error();
   auto j = std::make_unique<job>();
-  j->claim = queue_claim::take(claims_, submit_queue_jobs_max);
-  if (!j->claim)
+  j->probe = probe;
+  if (probe) {
+    j->probe_claim = queue_claim::take(probe_claims_, 1);
+    if (!j->probe_claim) return error{"queue_full", "a probe is in this engine already", {}};
+  } else {
+    j->claim = queue_claim::take(claims_, submit_queue_jobs_max);
+  }
+  if (!probe && !j->claim)
     return error{"queue_full",
                  fmt::format("{} jobs wait for this engine already", submit_queue_jobs_max),
                  {}};
@@ -83,7 +90,11 @@ expected<void> batching_engine::submit(generate_spec spec) {
   if (!spec.prefill_here && !info().ranges) return no_ranges();
   for (const auto& choice : spec.resume)
     if (auto known = check_ids(choice.ids, "resume"); !known) return known;
-  auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
+  if (spec.probe && (spec.choices > 1 || spec.max_tokens > 1 || !spec.prefill_here ||
+                     spec.tokens.size() >= probe_cells_needed))
+    return error{"invalid_job", "a probe is one token after a short prompt", {}};
+  auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain),
+                       spec.probe);
   if (!made) return made.error();
   auto& j = **made;
   j.generate = true;

@@ -1,4 +1,5 @@
 #include "actors/health/watchdog_actor.hpp"
+#include "messages/job_key.hpp"
 #include "tests/support/deterministic_system.hpp"
 
 #include <catch2/catch.hpp>
@@ -12,14 +13,17 @@ using namespace std::chrono_literals;
 namespace {
 
 struct scene : test::deterministic_system {
-  caf::actor dog = own(spawn_watchdog(system, {"h0", {}}));
+  std::shared_ptr<link::post_office> office = std::make_shared<link::post_office>();
+  caf::actor dog = own(spawn_watchdog(system, {"h0", {}, {}, office}));
   caf::actor launcher = capture();
+  caf::actor worker = capture();
   engine_account is;
 
   scene() {
     spdlog::set_level(spdlog::level::off);
     is.stepping = true;
     is.at_hand = 8;
+    office->bind("both/p/h0.0", 1, worker);
   }
   /// A report as each second brings one; the verdicts that came of it.
   std::vector<engine_judged> report(std::uint64_t generation = 1,
@@ -82,4 +86,88 @@ TEST_CASE_METHOD(scene, "engines are judged apart") {
   }
   REQUIRE(told.size() == 1);
   CHECK(told[0].engine == "a");
+}
+
+namespace {
+
+struct probed : scene {
+  probed() { is.stepping = false; }
+  /// The probes that the worker was sent in so many seconds.
+  std::vector<msg::envelope<msg::DecodeJob>> quiet(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      ++is.steps;  // it looks for work, and finds none
+      for (auto& x : report()) verdicts.push_back(std::move(x));
+    }
+    std::vector<msg::envelope<msg::DecodeJob>> all;
+    for (auto& [from, e] : take_envelopes<msg::DecodeJob>(worker)) all.push_back(e);
+    return all;
+  }
+  void answer(const msg::envelope<msg::DecodeJob>& probe) {
+    msg::view<msg::DecodeJob> in{probe};
+    msg::draft<msg::TokenBatch> d;
+    msg::write(d->initStreams(1)[0].initKey(), msg::read(in->getJob().getKey()));
+    office->send({in->getJob().getReplyTo().cStr(), 0}, {"both/p/h0.0", 1},
+                 std::move(d).freeze().value());
+    run();
+  }
+  std::vector<engine_judged> verdicts;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(probed, "an engine where nothing happens is asked for a token now and then") {
+  for (int i = 0; i < 10; ++i) {
+    const auto sent = quiet(11);
+    REQUIRE(sent.size() == 1);
+    msg::view<msg::DecodeJob> in{sent[0]};
+    CHECK(in->getJob().getIsProbe());
+    CHECK(in->getJob().getPriority() == 255);
+    CHECK(in->getSource().isSelf());
+    CHECK(in->getJob().getDeadlineMs() > 0);
+    answer(sent[0]);
+  }
+  CHECK(verdicts.empty());
+}
+
+TEST_CASE_METHOD(probed, "an engine that answers no probe is called hung, with the evidence") {
+  CHECK(quiet(30).size() == 2);
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].is.what == verdict::hung);
+  CHECK_THAT(verdicts[0].is.evidence, Catch::Contains("had no answer"));
+  // Its next life begins anew.
+  office->bind("both/p/h0.0", 2, worker);
+  is = {};
+  for (int i = 0; i < 5; ++i) CHECK(report(2).empty());
+}
+
+TEST_CASE_METHOD(probed, "a refused probe is an answer, one of somebody else's is none") {
+  auto sent = quiet(11);
+  REQUIRE(sent.size() == 1);
+  msg::view<msg::DecodeJob> in{sent[0]};
+  auto key = msg::read(in->getJob().getKey());
+  SECTION("refused") {
+    msg::draft<msg::Rejected> d;
+    msg::write(d->initKey(), key);
+    d->initFailure().setCode("draining");
+    office->send({"watchdog/h0", 0}, {"both/p/h0.0", 1}, std::move(d).freeze().value());
+    run();
+    quiet(8);
+    CHECK(verdicts.empty());
+  }
+  SECTION("of an earlier watchdog") {
+    ++key.id.high;
+    msg::draft<msg::Rejected> d;
+    msg::write(d->initKey(), key);
+    office->send({"watchdog/h0", 0}, {"both/p/h0.0", 1}, std::move(d).freeze().value());
+    run();
+    quiet(20);
+    CHECK(verdicts.size() == 1);
+  }
+}
+
+TEST_CASE_METHOD(probed, "an engine whose requests get on is not asked") {
+  for (int i = 0; i < 100; ++i) {
+    ++is.tokens;
+    CHECK(quiet(1).empty());
+  }
 }

@@ -65,6 +65,8 @@ struct machine {
   msg::Role role = msg::Role::BOTH;
   std::shared_ptr<transfer::hand_over_service> hand_over;
   std::shared_ptr<workers::engine_host> host;
+  std::shared_ptr<crash::plain_board> board = std::make_shared<crash::plain_board>();
+  std::function<void()> in_pass;  ///< called in the middle of each forward pass
   caf::actor actor;
   bool alive = true;
   bool stopped = false;
@@ -125,6 +127,11 @@ struct fleet : deterministic_system {
     o.context_tokens = terms.context;
     o.slots = 64;
     o.cells = terms.kv_tokens;
+    o.decode_step_us = 1;
+    o.prefill_tokens_per_second = 1e9;
+    o.sleep = [p = m.get()](auto) {
+      if (p->in_pass) p->in_pass();
+    };
     engine::batching_limits limits;
     limits.slots = terms.slots;
     limits.kv_tokens = terms.kv_tokens;
@@ -166,6 +173,7 @@ struct fleet : deterministic_system {
     h.office = office;
     h.hand_over = m->hand_over;
     h.own_thread = false;
+    h.board = m->board;
     m->host = std::make_shared<workers::engine_host>(std::move(engine), std::move(h));
     workers::worker_options w;
     w.self = e;

@@ -1,5 +1,6 @@
 // One worker under a requester that the test plays: leases, deadlines, fences, limits, commands.
 
+#include "actors/health/probe.hpp"
 #include "tests/actor/workers/fleet.hpp"
 #include "tests/support/unreadable.hpp"
 
@@ -236,4 +237,56 @@ TEST_CASE_METHOD(alone, "a malformed message is dropped, and the worker goes on"
   give();
   work();
   CHECK(m.host->routes() == 1);
+}
+
+TEST_CASE("a worker of any role answers a probe by itself, and counts it apart") {
+  fleet f;
+  const auto role = GENERATE(msg::Role::BOTH, msg::Role::PREFILL, msg::Role::DECODE);
+  auto& m = f.add("w/p/a.0", 3, role);
+  auto asker = f.capture();
+  f.office->bind("watchdog/a", 0, asker);
+  auto probe = [&](std::uint64_t number) {
+    f.office->send({m.name, 3}, {"watchdog/a", 0},
+                   health::make_probe({{5, number}, 0, 1}, "watchdog/a", 10s));
+    f.run();
+    f.turns(5);
+    std::size_t tokens = 0;
+    for (auto& [from, e] : f.take_envelopes<msg::TokenBatch>(asker)) {
+      msg::view<msg::TokenBatch> in{e};
+      for (auto s : in->getStreams()) tokens += s.getIds().size();
+    }
+    return tokens;
+  };
+  CHECK(probe(1) == 1);
+  CHECK(m.host->engine().gauges().probes == 1);
+  CHECK(m.host->engine().gauges().sampled == 0);
+  CHECK(f.take_envelopes<msg::JobDone>(asker).size() == 1);
+  CHECK(probe(2) == 1);
+  CHECK(m.host->routes() == 0);
+}
+
+TEST_CASE("an engine names what it works at while it does, and nothing else") {
+  fleet f;
+  auto& m = f.add("both/p/a.0", 3, msg::Role::BOTH);
+  std::set<request::request_id> named;
+  std::size_t most = 0, passes = 0;
+  m.in_pass = [&] {
+    const auto now = m.board->read();
+    REQUIRE(now);
+    ++passes;
+    most = std::max<std::size_t>(most, now->total);
+    for (const auto& key : now->keys) named.insert(key.id);
+  };
+  std::vector<std::shared_ptr<answer>> all;
+  std::set<request::request_id> asked;
+  for (int i = 0; i < 3; ++i) {
+    const auto x = f.ask({.prompt = "question " + std::to_string(i)});
+    asked.insert(x.id);
+    all.push_back(x.a);
+  }
+  f.finish(all);
+  CHECK(passes > 10);
+  CHECK(named == asked);
+  CHECK(most == 3);
+  CHECK_FALSE(m.board->read());
 }
