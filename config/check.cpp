@@ -25,6 +25,7 @@ class checker {
     for (std::size_t i = 0; i < c_.pools.size(); ++i) {
       pool_references(c_.pools[i], path("pool", i));
       pool_sizes(c_.pools[i], path("pool", i));
+      pool_cpus(c_.pools[i], path("pool", i));
       pool_effects(c_.pools[i], path("pool", i));
     }
     models();
@@ -163,6 +164,21 @@ class checker {
            fmt::format("kv_tokens ({}) is less than the context of model \"{}\" ({}): a request "
                        "that long would never fit",
                        p.kv_tokens, m->name, m->context_tokens));
+  }
+
+  void pool_cpus(const pool& p, const std::string& at) {
+    std::set<std::uint32_t> seen;
+    for (const auto& text : p.cpus) {
+      const auto range = parse_cpus(text);
+      for (auto cpu = range->first; cpu <= range->second; ++cpu)
+        if (!seen.insert(cpu).second)
+          return fail(where(at + ".cpus", p.where),
+                      fmt::format("CPU {} stands twice in the cpus of pool \"{}\"", cpu, p.name));
+    }
+    if (seen.size() % p.engines_per_host != 0)
+      fail(where(at + ".cpus", p.where),
+           fmt::format("{} CPUs cannot be dealt out evenly to {} engines_per_host of pool \"{}\"",
+                       seen.size(), p.engines_per_host, p.name));
   }
 
   /// A setting that changes nothing is a mistake; its default, written out, is none.

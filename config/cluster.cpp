@@ -1,5 +1,7 @@
 #include "config/cluster.hpp"
 
+#include "config/values.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,6 +42,17 @@ std::string to_string(pool_role role) {
     return "both";
   }
   return "unknown";
+}
+
+std::vector<std::uint32_t> cpus_of(const pool& p, std::uint32_t index) {
+  std::vector<std::uint32_t> all;
+  for (const auto& text : p.cpus)
+    if (const auto range = parse_cpus(text))
+      for (auto cpu = range->first; cpu <= range->second; ++cpu) all.push_back(cpu);
+  const auto share = all.size() / std::max<std::size_t>(1, p.engines_per_host);
+  const auto begin = std::min(all.size(), index * share), end = std::min(all.size(), begin + share);
+  return {all.begin() + static_cast<std::ptrdiff_t>(begin),
+          all.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
 std::vector<engine_instance> engines_on(const cluster& c, const std::string& host) {

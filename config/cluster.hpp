@@ -182,6 +182,10 @@ struct engine_instance {
   std::uint32_t index = 0;
 };
 
+/// The CPUs of one engine: its share of its pool's, `index` being its own on its host. Empty: it is
+/// bound to none.
+std::vector<std::uint32_t> cpus_of(const pool& p, std::uint32_t index);
+
 /// The engines of one host in file order.
 std::vector<engine_instance> engines_on(const cluster& c, const std::string& host);
 

@@ -118,9 +118,21 @@ constexpr field<pool> pool_fields[] = {
     {"prefix_reuse", of(value_type::flag), [](pool& x) -> slot { return &x.prefix_reuse; },
      "Whether a request may reuse the KV of an earlier one."},
     {"threads", count(0, 1'024), [](pool& x) -> slot { return &x.threads; },
-     "Compute threads of an engine; 0: the machine's cores divided by its engines."},
+     "Compute threads of an engine; 0: as many as it has cpus, or else the machine's cores divided "
+     "by "
+     "its engines."},
     {"gpu_layers", count(0, 10'000), [](pool& x) -> slot { return &x.gpu_layers; },
      "Layers of the model that are kept on a GPU."},
+    {"cpus", of(value_type::cpus), [](pool& x) -> slot { return &x.cpus; },
+     "CPUs that its engines are bound to, dealt out evenly to those of a host, in this order; "
+     "empty: "
+     "all that the node may use."},
+    {"memory_limit", bytes(0, 64 * 1'024 * gib), [](pool& x) -> slot { return &x.memory_limit; },
+     "Of an engine's own data (RLIMIT_DATA: heap, KV, buffers; not the weights that it maps from "
+     "the "
+     "model's file): beyond it the engine gets no more and fails. 0: none."},
+    {"core_limit", bytes(0, 64 * 1'024 * gib), [](pool& x) -> slot { return &x.core_limit; },
+     "Of an engine's core file, which holds the model and clients' prompts; 0: none is written."},
 };
 
 constexpr field<simulation> simulation_fields[] = {
@@ -355,6 +367,8 @@ std::string describe(const rule& r) {
     return "a path as a string";
   case value_type::names:
     return "an array of names such as [\"h0\", \"h1\"]";
+  case value_type::cpus:
+    return "an array of CPUs such as [\"0-3\", \"8\"]";
   case value_type::flag:
     return "true or false";
   case value_type::count:

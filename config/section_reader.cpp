@@ -91,7 +91,9 @@ class writer {
     std::vector<std::string> names;
     for (const auto& element : *array) {
       auto text = element.value_exact<std::string>();
-      if (!text || !is_name(*text)) return false;
+      const bool fits = text && (rule_.type == value_type::cpus ? parse_cpus(*text).has_value()
+                                                                : is_name(*text));
+      if (!fits) return false;
       names.push_back(*std::move(text));
     }
     *out = std::move(names);

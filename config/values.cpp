@@ -116,6 +116,21 @@ std::string format_bytes(std::uint64_t value) {
   return fmt::format("{}B", value);
 }
 
+std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_cpus(std::string_view text) {
+  const auto number = [](std::string_view digits) -> std::optional<std::uint32_t> {
+    std::uint32_t value = 0;
+    const auto* end = digits.data() + digits.size();
+    const auto [stop, ec] = std::from_chars(digits.data(), end, value);
+    if (ec != std::errc{} || stop != end || value > cpu_max) return std::nullopt;
+    return value;
+  };
+  const auto dash = text.find('-');
+  const auto first = number(text.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : number(text.substr(dash + 1));
+  if (!first || !last || *first > *last) return std::nullopt;
+  return std::pair{*first, *last};
+}
+
 bool is_address(const std::string& text) {
   std::array<unsigned char, sizeof(in6_addr)> binary{};
   if (text.find('\0') != std::string::npos) return false;

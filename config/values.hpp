@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace troupe::config {
 
@@ -35,6 +36,10 @@ bool is_wildcard(const std::string& address);
 /// a part of directory names.
 bool is_name(std::string_view text);
 inline constexpr std::size_t name_chars_max = 63;
+/// A CPU's number, or a range of them such as `4-7`; ascending. None for anything else, and for
+/// numbers above `cpu_max`.
+std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_cpus(std::string_view text);
+inline constexpr std::uint32_t cpu_max = 1'023;  // what a mask of Linux holds by default
 /// A model's name, which clients send: printable, no spaces.
 bool is_model_name(std::string_view text);
 inline constexpr std::size_t model_name_chars_max = 128;

@@ -1,14 +1,19 @@
 #include "actors/launcher/child_process.hpp"
 
+#include "messages/base/exit_codes.hpp"
+
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -64,14 +69,53 @@ class line_filter {
   std::uint32_t dropped_ = 0;
 };
 
+/// What a child that cannot be started as it should be ends with; another start cannot help.
+[[noreturn]] void refuse(const char* what) {
+  [[maybe_unused]] auto written = ::write(STDERR_FILENO, what, std::strlen(what));
+  ::_exit(exit_config);
+}
+
+struct prepared_limits {
+  bool bound = false;
+  cpu_set_t cpus;
+  rlim_t data = 0;
+  rlim_t core = 0;
+};
+
+prepared_limits prepare(const resource_limits& limits) {
+  prepared_limits p;
+  CPU_ZERO(&p.cpus);
+  for (const auto cpu : limits.cpus) CPU_SET(cpu, &p.cpus);
+  p.bound = !limits.cpus.empty();
+  p.data = limits.data_bytes;
+  p.core = limits.core_bytes;
+  return p;
+}
+
+/// A hard limit can only be lowered: what is above it already stays there.
+bool limit(int resource, rlim_t bytes) {
+  rlimit now{};
+  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &now) != 0) return false;
+  now.rlim_cur = now.rlim_max = std::min(bytes, now.rlim_max);
+  return ::setrlimit(static_cast<__rlimit_resource_t>(resource), &now) == 0;
+}
+
+void apply(const prepared_limits& p) {
+  if (p.bound && ::sched_setaffinity(0, sizeof p.cpus, &p.cpus) != 0)
+    refuse("the engine cannot be bound to its pool's cpus: the machine lacks them\n");
+  if (p.data > 0 && !limit(RLIMIT_DATA, p.data)) refuse("memory_limit cannot be set\n");
+  if (!limit(RLIMIT_CORE, p.core)) refuse("core_limit cannot be set\n");
+}
+
 /// Between fork and exec only async-signal-safe calls are allowed: everything is prepared before.
 [[noreturn]] void become(const char* program, char* const* argv, int output, int secret,
-                         int inherited, pid_t parent) {
+                         int inherited, const prepared_limits& limits, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before prctl took effect
   ::dup2(output, STDOUT_FILENO);
   ::dup2(output, STDERR_FILENO);
+  apply(limits);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   // Sockets of libraries that don't say O_CLOEXEC: an engine would keep the gateway's port, and
@@ -115,9 +159,11 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
     std::vector<char*> argv{o.program.data()};
     for (auto& a : o.arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
+    const auto limits = prepare(o.limits);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid == 0) become(o.program.c_str(), argv.data(), output[1], secret[0], o.inherited, parent);
+    if (pid == 0)
+      become(o.program.c_str(), argv.data(), output[1], secret[0], o.inherited, limits, parent);
     // Without a descriptor of the child neither a signal nor its end would be certain to be its
     // own.
     const int pidfd = pid < 0 ? -1 : pidfd_open(pid);

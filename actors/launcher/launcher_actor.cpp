@@ -75,6 +75,7 @@ void launcher_state::start() {
                  "--secret-fd",
                  "{secret-fd}"};
   o.secret = options.secret;
+  o.limits = options.limits;
   if (auto made = options.make_board()) {
     board = *std::move(made);
   } else {

@@ -76,11 +76,11 @@ void set_up_log(const std::string& level) {
   spdlog::set_level(spdlog::level::from_str(level));
 }
 
-/// Errors that another start cannot mend.
+/// Errors that another start cannot mend: the model's, or the machine's.
 bool is_models_fault(const std::string& code) {
   static const std::vector<std::string> codes = {
       "model_missing",    "model_corrupt",  "model_unsupported", "template_unknown",
-      "context_too_long", "too_many_slots", "unknown_fault"};
+      "context_too_long", "too_many_slots", "unknown_fault",     "device_missing"};
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }
 

@@ -43,10 +43,12 @@ std::string where_sequences(const config::cluster& cluster, const config::pool& 
   return config::to_string(pool.where);
 }
 
-/// Cores of the machine, shared out among the engines on it. Hosts of a cluster on loopback stand
-/// on one machine.
+/// Those that the engine is bound to; else cores of the machine, shared out among the engines on
+/// it. Hosts of a cluster on loopback stand on one machine.
 std::uint32_t threads_of(const config::cluster& cluster, const config::pool& pool) {
   if (pool.threads != 0) return pool.threads;
+  if (const auto own = config::cpus_of(pool, 0); !own.empty())
+    return static_cast<std::uint32_t>(own.size());
   std::size_t engines = 0;
   const auto* here = cluster.find_host(pool.hosts.front());
   for (const auto& h : cluster.hosts)

@@ -7,12 +7,15 @@
 #include "apps/node/node_tree.hpp"
 #include "apps/node/signals.hpp"
 #include "config/parse.hpp"
+#include "config/problem.hpp"
 #include "messages/base/exit_codes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +40,17 @@ constexpr std::chrono::milliseconds engines_drain_min_ms{5'000};
 int fail(int code, const std::string& message) {
   std::fprintf(stderr, "troupe node: %s\n", message.c_str());
   return code;
+}
+
+/// Ascending.
+std::vector<std::uint32_t> usable_cpus() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  std::vector<std::uint32_t> cpus;
+  if (::sched_getaffinity(0, sizeof mask, &mask) != 0) return cpus;
+  for (std::uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
+  return cpus;
 }
 
 void set_up_log(const std::string& level) {
@@ -81,6 +95,28 @@ bool read_protocol_max(std::uint16_t& version) {
          version <= link::protocol_version;
 }
 
+/// Whether this process may use the CPUs that engines of this host are to be bound to. All problems
+/// at once.
+int check_cpus(const config::cluster& c, const config::host& self) {
+  const auto available = usable_cpus();
+  int code = exit_ok;
+  for (const auto& p : c.pools) {
+    if (std::find(p.hosts.begin(), p.hosts.end(), self.name) == p.hosts.end()) continue;
+    std::vector<std::uint32_t> missing;
+    for (std::uint32_t i = 0; i < p.engines_per_host; ++i)
+      for (const auto cpu : config::cpus_of(p, i))
+        if (!std::binary_search(available.begin(), available.end(), cpu)) missing.push_back(cpu);
+    if (missing.empty()) continue;
+    const auto at = c.origins.find(fmt::format("pool[{}].cpus", &p - c.pools.data()));
+    code = fail(exit_config,
+                fmt::format("{}: the cpus {} of pool \"{}\" are not there on this machine, or not "
+                            "for this process; {} are",
+                            to_string(at == c.origins.end() ? p.where : at->second),
+                            fmt::join(missing, ", "), p.name, fmt::join(available, ", ")));
+  }
+  return code;
+}
+
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
@@ -122,6 +158,7 @@ int run_node(const node_options& options) {
   if (!self)
     return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}",
                                          options.config_file, options.host, host_names(cluster)));
+  if (int code = check_cpus(cluster, *self); code != exit_ok) return code;
   if (int code = check_addresses(cluster, *self); code != exit_ok) return code;
   std::uint16_t protocol_max = link::protocol_version;
   if (!read_protocol_max(protocol_max))

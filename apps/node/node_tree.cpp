@@ -171,6 +171,7 @@ void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
     o.role = pool->role;
     o.model = pool->model;
     o.program = setup_.program;
+    o.limits = {config::cpus_of(*pool, engine.index), pool->memory_limit, pool->core_limit};
     o.config_file = setup_.config_file;
     o.node_port = engine_port_;
     o.secret = context_->self.secret;

@@ -105,7 +105,7 @@ void engine_process::serve() {
   o.model = model.name;
   o.context_tokens = model.context_tokens;
   o.slots = static_cast<engine::slot_id>(pool_->slots + pool_->cached_prefixes + 8);
-  o.cells = pool_->kv_tokens;
+  o.cells = pool_->kv_tokens + engine::probe_cells_needed;
   o.vocabulary = text->vocabulary();
   o.end_tokens = {text::byte_token_turn_end, text::byte_token_end};
   o.prefill_tokens_per_second = world_.pace.prefill_tokens_per_second;
@@ -123,6 +123,7 @@ void engine_process::serve() {
   limits.step_tokens = pool_->step_tokens;
   limits.cached_prefixes = pool_->cached_prefixes;
   limits.prefix_reuse = pool_->prefix_reuse;
+  limits.probe_cells = engine::probe_cells_needed;
   engine::engine_options options;
   options.piece_bytes_max = world_.cluster->transfer.piece_bytes_max;
   options.now = clock;

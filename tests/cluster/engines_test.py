@@ -55,6 +55,44 @@ class Engines(unittest.TestCase):
             self.assertEqual(status, 503, body)
             self.assertEqual(c["h0"].stop(), 0)
 
+    def test_resources_are_those_of_the_cluster_file(self):
+        cpu = min(os.sched_getaffinity(0))
+        with Cluster(hosts=1, pools=[dict(role="both", hosts=["h0"], cpus=[str(cpu)], memory_limit="2GiB")]) as c:
+            c.start()
+            c.wait_ready()
+            pid = one_engine(c)
+            self.assertEqual(os.sched_getaffinity(pid), {cpu})
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            self.assertRegex(limits, r"Max data size +2147483648 +2147483648 ")
+            self.assertRegex(limits, r"Max core file size +0 +0 ")
+            # The node itself keeps what it has.
+            self.assertEqual(os.sched_getaffinity(c["h0"].pid), os.sched_getaffinity(0))
+            status, body = c.post("/v1/chat/completions", CHAT)
+            self.assertEqual(status, 200, body)
+
+    def test_cpus_that_the_machine_lacks(self):
+        missing = max(os.sched_getaffinity(0)) + 1
+        with Cluster(hosts=1, pools=[dict(role="both", hosts=["h0"], cpus=[f"0-{missing}"])]) as c:
+            node = c.start()
+            self.assertEqual(node.wait(), 3)
+            line = next(n for n, text in enumerate(c.config.read_text().splitlines(), 1) if text.startswith("cpus"))
+            self.assertRegex(node.log, rf"cluster\.toml:{line}:\d+: the cpus .*{missing}.* of pool \"p0\" are not there")
+
+    def test_a_device_that_is_missing_is_no_reason_to_try_again(self):
+        model = os.environ.get("TROUPE_TINY_GGUF", "")
+        if not Path(model).is_file():
+            self.skipTest("the tiny model is not there")
+        if Path("/dev/nvidia0").exists():
+            self.skipTest("there may be a GPU")
+        with Cluster(hosts=1, pools=[dict(role="both", hosts=["h0"], engine="llama", gpu_layers=4)], model_path=model) as c:
+            c.start()
+            c["h0"].wait_for("event=engine_given_up engine=both/p0/h0.0 .*gpu_layers")
+            time.sleep(0.5)
+            self.assertEqual(c["h0"].log.count("event=engine_started"), 1)
+            status, body = c.post("/v1/chat/completions", CHAT)
+            self.assertEqual(status, 503, body)
+            self.assertIn("GPU", body["error"]["message"])
+
     def test_frozen_engine_is_replaced(self):
         with Cluster(**ONE) as c:
             c.start()

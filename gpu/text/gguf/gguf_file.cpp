@@ -111,6 +111,13 @@ expected<model_ptr> open(const std::string& path, const open_options& options) {
                              "pointer or an error page in its place looks like this",
                              path)};
   }
+  if (options.gpu_layers > 0 && !llama_supports_gpu_offload())
+    return error{
+        "device_missing",
+        fmt::format("{} layers of {} are to be kept on a GPU (gpu_layers), and none can be "
+                    "used: there is none, its driver does not answer, or this build has no "
+                    "support for it",
+                    options.gpu_layers, path)};
   auto params = llama_model_default_params();
   params.vocab_only = options.vocabulary_only;
   params.n_gpu_layers = options.gpu_layers;

@@ -24,9 +24,9 @@ struct open_options {
 };
 
 /// Opens a GGUF file. Errors name the file and what to do: `model_missing` (no such file, or not
-/// readable), `model_corrupt` (not GGUF, truncated, tensors missing), `model_unsupported` (an
-/// architecture that llama.cpp doesn't know), `model_load_cancelled` (`progress` said so). Any
-/// thread.
+/// readable), `device_missing` (layers for a GPU, and no GPU), `model_corrupt` (not GGUF,
+/// truncated, tensors missing), `model_unsupported` (an architecture that llama.cpp doesn't know),
+/// `model_load_cancelled` (`progress` said so). Any thread.
 expected<model_ptr> open(const std::string& path, const open_options& options);
 
 /// A digest of what is in the file: its size, its beginning (metadata and tensor table) and samples

@@ -1,15 +1,18 @@
 // Real processes: /bin/sh stands for an engine.
 
 #include "actors/launcher/child_process.hpp"
+#include "messages/base/exit_codes.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <fstream>
 #include <future>
@@ -32,8 +35,10 @@ struct outcome {
 };
 
 expected<std::unique_ptr<process>> run_shell(outcome& o, const std::string& script,
-                                             std::vector<std::uint8_t> secret = {}) {
+                                             std::vector<std::uint8_t> secret = {},
+                                             resource_limits limits = {}) {
   child_process::options x;
+  x.limits = std::move(limits);
   x.program = "/bin/sh";
   x.arguments = {"-c", script, "sh", "{secret-fd}"};
   x.secret = std::move(secret);
@@ -215,4 +220,61 @@ TEST_CASE("the child dies with its parent, even when that is killed") {
   CHECK(gone());
   ::close(fds[0]);
   ::close(fds[1]);
+}
+
+TEST_CASE("a child may use what it is given, and no more") {
+  cpu_set_t here;
+  REQUIRE(::sched_getaffinity(0, sizeof here, &here) == 0);
+  std::uint32_t cpu = 0;
+  while (!CPU_ISSET(cpu, &here)) ++cpu;
+  outcome o;
+  auto p = run_shell(o,
+                     "grep Cpus_allowed_list /proc/self/status; "
+                     "grep -E '^Max (data size|core file size)' /proc/self/limits",
+                     {}, {{cpu}, 256U << 20U, 4'096});
+  REQUIRE(p);
+  CHECK(o.ended.get_future().get().code == 0);
+  const auto lines = o.take();
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "Cpus_allowed_list:\t" + std::to_string(cpu));
+  CHECK_THAT(lines[1], Catch::Contains("268435456"));
+  // Up to what this process may give.
+  rlimit core{};
+  ::getrlimit(RLIMIT_CORE, &core);
+  CHECK_THAT(lines[2], Catch::Contains(std::to_string(std::min<rlim_t>(core.rlim_max, 4'096))));
+}
+
+TEST_CASE("no core file is written unless it is asked for, and nothing else is limited") {
+  outcome o;
+  auto p = run_shell(o, "ulimit -c; ulimit -d; grep Cpus_allowed_list /proc/self/status");
+  REQUIRE(p);
+  o.ended.get_future().wait();
+  const auto lines = o.take();
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "0");
+  CHECK(lines[1] == "unlimited");
+  std::string mine;
+  for (std::ifstream status{"/proc/self/status"}; std::getline(status, mine);)
+    if (mine.starts_with("Cpus_allowed_list")) break;
+  CHECK(lines[2] == mine);
+}
+
+TEST_CASE("a child that cannot be bound as it should be says so, and is not tried again") {
+  outcome o;
+  auto p = run_shell(o, "echo never", {}, {{1'023}, 0, 0});
+  REQUIRE(p);
+  const auto end = o.ended.get_future().get();
+  CHECK(is_fatal_exit(end.code));
+  REQUIRE(o.take().size() == 1);
+  CHECK_THAT(o.take()[0], Catch::Contains("cpus"));
+}
+
+TEST_CASE("a child's data is bounded, what it maps from files is not") {
+  // dd takes a buffer of bs from the heap.
+  outcome o;
+  auto p = run_shell(o, "dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null; echo $?", {},
+                     {{}, 32U << 20U, 0});
+  REQUIRE(p);
+  o.ended.get_future().wait();
+  CHECK(o.take() == std::vector<std::string>{"1"});
 }

@@ -143,3 +143,28 @@ TEST_CASE("nesting is counted outside strings and comments", "[config]") {
   CHECK(place->line == 4);
   CHECK(place->column == 5 + nesting_max);
 }
+
+TEST_CASE("CPUs and ranges of them", "[config]") {
+  using range = std::pair<std::uint32_t, std::uint32_t>;
+  CHECK(parse_cpus("0") == range{0, 0});
+  CHECK(parse_cpus("4-7") == range{4, 7});
+  CHECK(parse_cpus("5-5") == range{5, 5});
+  CHECK(parse_cpus("1023") == range{1023, 1023});
+  for (const auto* bad : {"", "-", "-1", "1-", "2-1", "a", "1,2", "1024", "0-1024", "0 - 3",
+                          "1-2-3", "99999999999"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_cpus(bad));
+  }
+}
+
+TEST_CASE("an engine's CPUs are its share of its pool's, in order", "[config]") {
+  using cpus = std::vector<std::uint32_t>;
+  pool p;
+  CHECK(cpus_of(p, 0).empty());
+  p.cpus = {"8", "0-2"};
+  CHECK(cpus_of(p, 0) == cpus{8, 0, 1, 2});
+  p.engines_per_host = 2;
+  CHECK(cpus_of(p, 0) == cpus{8, 0});
+  CHECK(cpus_of(p, 1) == cpus{1, 2});
+  CHECK(cpus_of(p, 7).empty());
+}

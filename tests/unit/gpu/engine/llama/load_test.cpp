@@ -1,5 +1,7 @@
 #include "runner_fixture.hpp"
 
+#include <llama.h>
+
 #include <fstream>
 
 #include <unistd.h>
@@ -129,6 +131,16 @@ TEST_CASE("any number of slots and step tokens makes a runner") {
       CHECK(runner->truth().used_cells == 10);
     }
   }
+}
+
+TEST_CASE(
+    "layers for a GPU are refused where there is none, and not computed elsewhere in silence") {
+  if (llama_supports_gpu_offload()) return;
+  auto options = tiny_options();
+  options.gpu_layers = 1;
+  const auto why = load_error(options);
+  CHECK(why.code == "device_missing");
+  CHECK_THAT(why.message, Catch::Contains("gpu_layers"));
 }
 
 }  // namespace
