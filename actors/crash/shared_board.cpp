@@ -1,6 +1,7 @@
 #include "actors/crash/shared_board.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,7 +27,29 @@ class mapped_board final : public board_writer {
   void* memory_;
 };
 
+/// Never destroyed: a fault may come at any time.
+std::shared_ptr<mapped_board>* marked = nullptr;
+
+extern "C" void on_fault(int number) {
+  (*marked)->mark_fault();
+  // The default action is back already (SA_RESETHAND).
+  ::raise(number);
+}
+
 }  // namespace
+
+void name_faulting_thread(const std::shared_ptr<step_board>& board) {
+  auto mine = std::dynamic_pointer_cast<mapped_board>(board);
+  if (!mine || marked != nullptr) return;
+  marked = new std::shared_ptr<mapped_board>{std::move(mine)};
+  for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS}) {
+    struct sigaction now {};
+    if (::sigaction(number, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+    now.sa_handler = on_fault;
+    now.sa_flags = SA_RESETHAND | SA_NODEFER;
+    ::sigaction(number, &now, nullptr);
+  }
+}
 
 expected<std::unique_ptr<board_source>> shared_board::create() {
   const int fd = ::memfd_create("troupe-step-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -30,4 +30,9 @@ class shared_board final : public board_source {
 /// `board_failed`.
 expected<std::shared_ptr<step_board>> open_shared_board(int descriptor);
 
+/// From now on a thread of this process that faults says on the board which part of it it worked
+/// at, before the process ends as it would have. Once per process, for a board that
+/// `open_shared_board` has made; signals that somebody handles already are left alone.
+void name_faulting_thread(const std::shared_ptr<step_board>& board);
+
 }  // namespace troupe::crash

@@ -11,7 +11,10 @@ namespace troupe::crash {
 namespace {
 
 constexpr std::uint32_t board_magic = 0x54'53'42'31;
-constexpr std::uint32_t board_version = 1;
+constexpr std::uint32_t board_version = 2;
+
+/// What this thread does now.
+thread_local board_part this_part = board_part::unknown;
 
 // The layout is read by a process of the same build, but a version costs nothing.
 
@@ -31,6 +34,7 @@ struct key_list {
 
 struct layout {
   std::uint32_t magic, version;
+  std::uint32_t faulting, unused;  ///< a `board_part`: what the thread did that crashed
   key_list<board_keys_max> step;
   key_list<board_preparing_max> preparing;
 };
@@ -79,23 +83,32 @@ board_writer::board_writer(std::span<std::byte> memory) : memory_(memory) {
   std::memset(&board, 0, sizeof board);
   board.magic = board_magic;
   board.version = board_version;
-  at_hand({});
+  write(board.step, {});
   write_preparing();
 }
 
-void board_writer::at_hand(std::span<const job_key> keys) { write(in(memory_).step, keys); }
+void board_writer::at_hand(std::span<const job_key> keys) {
+  this_part = board_part::step;
+  write(in(memory_).step, keys);
+}
 
 void board_writer::preparing(const job_key& key) {
+  this_part = board_part::preparing;
   std::lock_guard lock{mutex_};
   preparing_.push_back(key);
   write_preparing();
 }
 
 void board_writer::prepared(const job_key& key) {
+  this_part = board_part::unknown;
   std::lock_guard lock{mutex_};
   if (auto i = std::find(preparing_.begin(), preparing_.end(), key); i != preparing_.end())
     preparing_.erase(i);
   write_preparing();
+}
+
+void board_writer::mark_fault() noexcept {
+  in(memory_).faulting = static_cast<std::uint32_t>(this_part);
 }
 
 void board_writer::write_preparing() { write(in(memory_).preparing, preparing_); }
@@ -114,8 +127,9 @@ std::optional<board_reading> read_board(std::span<const std::byte> memory) {
   std::memcpy(board.get(), memory.data(), sizeof(layout));
   if (board->magic != board_magic || board->version != board_version) return std::nullopt;
   board_reading result;
-  read(board->step, result);
-  read(board->preparing, result);
+  const auto faulting = static_cast<board_part>(board->faulting);
+  if (faulting != board_part::preparing) read(board->step, result);
+  if (faulting != board_part::step) read(board->preparing, result);
   if (result.keys.empty()) return std::nullopt;
   return result;
 }

@@ -20,6 +20,9 @@ inline constexpr std::size_t board_keys_max = 256;
 /// The same, of prompts that are being prepared: more than an engine has threads for it.
 inline constexpr std::size_t board_preparing_max = 16;
 
+/// What a thread of the engine does, as far as a crash of it is concerned.
+enum class board_part : std::uint32_t { unknown, step, preparing };
+
 /// What was at hand when an engine ended.
 struct board_reading {
   std::vector<job_key> keys;
@@ -78,6 +81,8 @@ class board_writer : public step_board {
   void at_hand(std::span<const job_key> keys) override;
   void preparing(const job_key& key) override;
   void prepared(const job_key& key) override;
+  /// This thread is about to end the process: what others do is not why. Async-signal-safe.
+  void mark_fault() noexcept;
 
  private:
   void write_preparing();

@@ -148,9 +148,10 @@ class engine_process {
   void open_board() {
     if (options_.board_fd < 0) return;
     auto opened = crash::open_shared_board(options_.board_fd);
-    if (opened)
+    if (opened) {
       board_ = *std::move(opened);
-    else  // it can serve without; only nobody would be named should it crash
+      crash::name_faulting_thread(board_);
+    } else  // it can serve without; only nobody would be named should it crash
       spdlog::error("event=no_step_board reason=\"{}\"", opened.error().message);
   }
 

@@ -5,8 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
+#include <thread>
 
 using namespace troupe;
 using namespace troupe::crash;
@@ -112,7 +116,7 @@ TEST_CASE("a list whose writing was interrupted is no reading") {
   board_memory m;
   board_writer board{m.bytes()};
   board.at_hand(some_keys(2));
-  m.words[1] += 1;  // the sequence of the step's list
+  m.words[2] += 1;  // the sequence of the step's list
   CHECK_FALSE(m.read());
 }
 
@@ -147,4 +151,41 @@ TEST_CASE("a descriptor that is no board is refused") {
   REQUIRE(::pipe(fds) == 0);
   CHECK_FALSE(open_shared_board(fds[0]));
   CHECK_FALSE(open_shared_board(-1));
+}
+
+TEST_CASE("the thread that faults says what it was at, and what others did is not suspected") {
+  auto board = shared_board::create();
+  REQUIRE(board);
+  const auto keys = some_keys(4);
+  const std::string who = GENERATE("the engine", "who prepares a prompt", "somebody else");
+  const int how = GENERATE(SIGABRT, SIGSEGV);
+  const auto child = ::fork();
+  if (child == 0) {
+    auto opened = open_shared_board((*board)->descriptor());
+    if (!opened) ::_exit(1);
+    const auto mine = *opened;
+    for (int number : {SIGABRT, SIGSEGV}) std::signal(number, SIG_DFL);  // they are the test's
+    name_faulting_thread(mine);
+    auto fault = [&] {
+      if (how == SIGABRT) std::abort();
+      *static_cast<volatile int*>(nullptr) = 1;
+    };
+    std::thread{[&] {
+      mine->preparing(keys[3]);
+      if (who == "who prepares a prompt") fault();
+    }}.join();
+    mine->at_hand(std::span{keys}.first(2));
+    if (who == "the engine") fault();
+    std::thread{fault}.join();
+    ::_exit(1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == how);
+  const auto left = (*board)->read();
+  REQUIRE(left);
+  if (who == "the engine") CHECK(left->keys == std::vector{keys[0], keys[1]});
+  if (who == "who prepares a prompt") CHECK(left->keys == std::vector{keys[3]});
+  if (who == "somebody else") CHECK(left->total == 3);
 }
