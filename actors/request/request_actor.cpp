@@ -335,13 +335,16 @@ struct request_state {
       break;
     }
     l->came_tokens += delta.getIds().size();
-    if (l->suspected.any() && l->came_tokens >= l->survival_tokens(what->choices)) survive(*l);
+    if (l->came_tokens >= l->survival_tokens(what->choices)) got_on(*l);
     if (account.ttft_ms < 0) account.ttft_ms = elapsed_ms();
     what->client->on_delta(l->prompt, delta);
     if (l->ledger.all_done()) finish(*l);
   }
 
-  void survive(leg& l) {
+  /// What ended earlier attempts is behind.
+  void got_on(leg& l) {
+    l.failed = 0;
+    if (!l.suspected.any()) return;
     l.suspected.survived();
     if (l.alone() && l.route) l.route->cleared();
     l.last_alone = 0;

@@ -148,6 +148,24 @@ TEST_CASE_METHOD(stage, "an innocent survives any number of crashes beside other
   CHECK(c.sink->failures.empty());
 }
 
+TEST_CASE_METHOD(stage, "a stream that gets on between its losses goes on at once, however many") {
+  wish w;
+  w.timeout = 600s;
+  auto c = submit(w);
+  std::uint32_t have = 0;
+  for (std::uint32_t i = 1; i <= 4 * request::attempts_max; ++i) {
+    const auto key = asked_once().key;
+    CHECK(key.attempt == i);
+    route(key, both);
+    if (i == 1) accept(key, both);
+    tokens(key, both, have, proof());
+    have += engine::alone_passes;
+    bad_end<msg::JobFailed>(key, both, 503, "kv_exhausted", true);
+  }
+  CHECK(asked().size() == 1);
+  CHECK(c.sink->failures.empty());
+}
+
 TEST_CASE_METHOD(stage, "suspects that come late stop an attempt that runs beside others already") {
   submit();
   auto old = asked_once().key;
