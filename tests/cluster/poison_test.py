@@ -84,7 +84,7 @@ class Poison(unittest.TestCase):
         with Cluster(hosts=1, pools=[pool("both", "h0", simulation=SLOW)]) as c:
             c.start()
             c.wait_ready()
-            stream = Stream(c, BODY)
+            stream = Stream(c, {**BODY, "max_tokens": 800})
             for n in range(3):
                 wait_until(lambda: any(w.get("running") for w in c.workers()), "a running request")
                 os.kill(c["h0"].engine("both/p0/h0.0"), signal.SIGKILL)
