@@ -1,4 +1,5 @@
 #include "actors/health/progress_watch.hpp"
+#include "messages/base/planted.hpp"
 
 #include <fmt/format.h>
 
@@ -64,8 +65,9 @@ std::chrono::milliseconds progress_watch::allowance(const engine_account& is) co
 }
 
 judgement progress_watch::judge(const engine_account& is, time_point now) {
-  const bool moved = !known_ || is.steps != last_.steps || is.ticks != last_.ticks ||
-                     is.tokens != last_.tokens;
+  const bool blind = known_ && planted::is(planted::bug::kill_progressing);
+  const bool moved = !blind && (!known_ || is.steps != last_.steps || is.ticks != last_.ticks ||
+                                is.tokens != last_.tokens);
   const auto since = std::min<std::chrono::nanoseconds>(now - judged_at_, limits_.account_gap_max);
   if (known_) {
     // At the most one per pass from an engine that doesn't, and one may be of a step under way.

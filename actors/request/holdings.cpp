@@ -1,4 +1,5 @@
 #include "actors/request/holdings.hpp"
+#include "messages/base/planted.hpp"
 
 #include <utility>
 
@@ -98,6 +99,7 @@ void held_route::cleared() {
 
 held_route::~held_route() {
   book_->remove(lease_);
+  if (planted::is(planted::bug::leak_lease)) return;
   msg::draft<msg::RouteRelease> d;
   d->initLeases(1).set(0, lease_);
   d->setHost(host_);

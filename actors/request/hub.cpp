@@ -7,6 +7,7 @@
 #include "actors/request/poison_policy.hpp"
 #include "actors/router/router_actor.hpp"
 #include "actors/supervision/introspection.hpp"
+#include "messages/base/planted.hpp"
 
 #include <caf/all.hpp>
 
@@ -164,6 +165,7 @@ struct hub_state {
     if (when) self->delayed_send(self, *when - self->clock().now(), routes_atom::value);
   }
   void end_late() {
+    if (planted::is(planted::bug::forget_deadline)) return;
     for (const auto& id : deadlines.take_late(self->clock().now())) tell(id, deadline_passed{});
     wake_for_deadline(deadlines.woken());
   }
@@ -206,6 +208,7 @@ struct hub_state {
   }
 
   void renew() {
+    if (planted::is(planted::bug::forget_renewal)) return;
     for (const auto& [worker, keys] : context->jobs->all()) {
       for (std::size_t at = 0; at < keys.size(); at += keys_per_renewal_max) {
         const auto count = std::min(keys_per_renewal_max, keys.size() - at);
@@ -233,6 +236,7 @@ struct hub_state {
 
   /// Only the book knows whom this concerns: no entry of a worker needs to be remembered here.
   void gone(const std::string& worker, std::uint64_t alive, const std::string& reason) {
+    if (planted::is(planted::bug::forget_gone)) return;
     std::set<request_id> told;
     for (const auto& key : context->jobs->at(worker, alive))
       if (told.insert(key.id).second) tell(key.id, worker_gone{worker, alive, reason});

@@ -1,4 +1,5 @@
 #include "actors/supervision/supervisor.hpp"
+#include "messages/base/planted.hpp"
 
 #include <caf/all.hpp>
 
@@ -77,6 +78,7 @@ struct supervisor_state {
     auto i = std::find_if(children.begin(), children.end(),
                           [&](const child& c) { return c.actor && c.actor.address() == d.source; });
     if (i == children.end()) return;  // an older incarnation
+    if (planted::is(planted::bug::drop_down) && !i->stopping) return;
     i->actor = nullptr;
     i->last_end = describe(self->system(), d.reason);
     const auto index = static_cast<std::size_t>(i - children.begin());

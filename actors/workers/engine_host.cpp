@@ -1,6 +1,7 @@
 #include "actors/workers/engine_host.hpp"
 
 #include "actors/workers/token_batch.hpp"
+#include "messages/base/planted.hpp"
 
 #include <caf/send.hpp>
 
@@ -105,13 +106,18 @@ void engine_host::on_work(std::span<const engine::job_id> jobs) {
 }
 
 void engine_host::flush() {
+  if (planted::is(planted::bug::lose_last_batch))
+    std::erase_if(deltas_, [](const auto& d) { return d.second.why != engine::finish::none; });
   if (!deltas_.empty()) {
     std::map<std::string, std::vector<const routed_delta*>> by_node;
     for (const auto& d : deltas_)
       if (!d.first.reply_to.empty()) by_node[d.first.reply_to].push_back(&d);
     for (const auto& [node, list] : by_node)
-      for (auto& e : make_token_batches(how_.worker, how_.generation, list))
+      for (auto& e : make_token_batches(how_.worker, how_.generation, list)) {
+        if (planted::is(planted::bug::duplicate_token))
+          how_.office->send({node, 0}, {how_.worker, how_.generation}, e);
         how_.office->send({node, 0}, {how_.worker, how_.generation}, std::move(e));
+      }
     deltas_.clear();
   }
   // After the tokens: whoever is told that a job is done has all of them.

@@ -2,6 +2,7 @@
 
 #include "actors/workers/token_batch.hpp"
 #include "actors/workers/worker_state.hpp"
+#include "messages/base/planted.hpp"
 
 #include <caf/all.hpp>
 
@@ -257,7 +258,8 @@ void worker_state::complete(const hand_over_complete& x) {
 }
 
 void worker_state::adopt_if_complete(job& j) {
-  if (!j.adopted || !j.all_received || !j.handing_over) return;
+  const bool early = planted::is(planted::bug::adopt_early);
+  if ((!j.adopted && !early) || (!j.all_received && !early) || !j.handing_over) return;
   options.hand_over->adopted(j.key);
   j.handing_over = false;
   reap(j);
@@ -449,6 +451,10 @@ void worker_state::reap(job& j) {
 
 job* worker_state::find(const transfer::job_key& key) {
   auto i = open.find(key);
+  if (i == open.end() && planted::is(planted::bug::skip_attempt_check))
+    i = std::find_if(open.begin(), open.end(), [&](const auto& x) {
+      return x.first.id == key.id && x.first.prompt == key.prompt;
+    });
   return i == open.end() ? nullptr : &jobs.at(i->second);
 }
 

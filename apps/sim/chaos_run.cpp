@@ -14,13 +14,15 @@ using namespace std::chrono_literals;
 
 constexpr auto arrivals = 12'000ms;
 constexpr auto start_limit = 30'000ms;
-constexpr auto end_limit = 180'000ms;
+constexpr auto end_limit = 200'000ms;
 /// After the last request: leases lapse, transfers time out, faults are taken back, engines come
 /// back. How often it is looked whether all is done, and for how long at most.
 constexpr auto rest_interval = 1'000ms;
 constexpr auto rest_limit = 60'000ms;
 /// How often nodes are asked whether they could serve.
-constexpr auto gap_interval = 100ms;
+constexpr auto gap_interval = 50ms;
+/// A request counts as not done for so long after its last token.
+constexpr auto finishing = 250ms;
 /// As systemd would.
 constexpr auto node_restart = 500ms;
 /// An engine that was frozen, or whose node was, may be taken for lost for so long after it.
@@ -72,6 +74,7 @@ config::cluster make_cluster(seeded random) {
   c.routers.push_back(r);
   c.health.transfer_timeout = 4'000ms;
   c.health.load_timeout = 6'000ms;
+  c.health.hang_timeout = 2'000ms;
   c.health.restart_intensity = 4 + static_cast<std::uint32_t>(random.below(4));
   c.health.restart_backoff_max = 2'000ms;
   c.transfer.kind = "host";
@@ -86,6 +89,11 @@ class chaos {
       : options_(o), world_(o.seed, make_cluster(seeded{o.seed, 10}), o.readable),
         injector_(world_, phases_, [this](const msg::request_id& id) { return home_of(id); }) {
     world_.when().on_message = [this](const caf::type_erased_tuple& m) { phases_.sees(m); };
+    phases_.on_change = [this](const msg::request_id& id, const phase_watch::state& s) {
+      injector_.reached(id, s);
+      if (s.now == phase::finishing)
+        world_.when().after(finishing, no_process, [this, id] { phases_.ends(id); });
+    };
     world_.kv().on_control = [this](std::span<const std::byte> b) { phases_.sees_control(b); };
     world_.on_engine_started = [this](engine_process& e) { started(e); };
     world_.on_node_down = [this](process_id p) { cut_off(p); };
@@ -95,6 +103,7 @@ class chaos {
   }
 
   run_result run() {
+    set_pace();
     for (const auto& host : world_.hosts()) world_.start_node(host);
     if (!world_.run(start_limit, [this] { return not_ready().empty(); }))
       record_.not_ready.push_back("the cluster is not ready at the start");
@@ -108,13 +117,22 @@ class chaos {
   }
 
  private:
-  std::string home_of(const msg::request_id& id) const {
-    const auto& c = clients_.at(id.low - 1);
-    return c->over() ? std::string{} : c->host;
+  std::string home_of(const msg::request_id& id) const { return clients_.at(id.low - 1)->host; }
+
+  /// Some clusters are slow, so that leases are renewed, queues are long, and steps take a while.
+  void set_pace() {
+    seeded random{options_.seed, 13};
+    auto& pace = world_.pace();
+    if (random.chance(0.6)) return;
+    const auto slower = static_cast<double>(2 + random.below(30));
+    pace.prefill_tokens_per_second /= slower;
+    pace.decode_step_us *= slower;
+    pace.decode_us_per_stream *= slower;
   }
 
   // -- while it runs -------------------------------------------------------------
   void started(engine_process& e) {
+    injector_.started(e);
     record_.starts.push_back({e.name(), world_.when().running(), world_.now()});
     e.on_killed_by_launcher = [this](engine_process& killed) {
       const bool excused = killed.hangs() || killed.mood().never_loads ||
@@ -129,6 +147,7 @@ class chaos {
     for (const auto& c : clients_)
       if (c->submitted && !c->over() && c->gateway == gateway) {
         c->cut_off = true;
+        phases_.ends(c->id);
         c->ended = world_.now();
       }
   }
@@ -173,10 +192,30 @@ class chaos {
     return std::all_of(clients_.begin(), clients_.end(), [](const auto& r) { return r->over(); });
   }
 
-  /// When a node sees nobody who could serve the model.
+  bool joined(const std::string& a, const std::string& b) {
+    const auto& net = world_.net();
+    return a == b || !(net.is_cut(a, b) || net.is_cut(b, a));
+  }
+
+  /// Whether anybody could serve a client of this host, in truth.
+  bool capacity_from(const std::string& host) {
+    std::vector<engine_process*> able;
+    for (auto* e : world_.living_engines())
+      if (e->able() && joined(host, e->host())) able.push_back(e);
+    return std::any_of(able.begin(), able.end(), [&](const auto* d) {
+      if (d->role() == msg::Role::BOTH) return true;
+      return d->role() == msg::Role::DECODE &&
+             std::any_of(able.begin(), able.end(), [&](const auto* p) {
+               return p->role() == msg::Role::PREFILL && joined(p->host(), d->host());
+             });
+    });
+  }
+
+  /// When nobody could serve the model: as a node sees it, which may be late, or in truth.
   void look_for_gaps() {
     for (auto& [host, n] : world_.nodes()) {
-      const bool ready = n.up() && n.tree->data().front()->models().front().ready;
+      const bool ready = n.up() && n.tree->data().front()->models().front().ready &&
+                         capacity_from(host);
       auto open = gaps_.find(host);
       if (ready && open != gaps_.end()) {
         record_.no_capacity.push_back({host, open->second, world_.now()});
@@ -273,6 +312,22 @@ class chaos {
       record_.no_capacity.push_back({host, from, world_.now()});
   }
 
+  /// From the requests' own accounts, where their hub still has them.
+  void read_attempts() {
+    static const std::string mark = "\"error\":\"";
+    for (std::size_t i = 0; i < clients_.size(); ++i) {
+      const auto& c = *clients_[i];
+      auto& n = world_.node_at(c.host);
+      if (!c.submitted || !n.up()) continue;
+      const auto json = n.tree->data().front()->timeline_json(c.name);
+      for (auto at = json.find(mark); at != std::string::npos; at = json.find(mark, at)) {
+        at += mark.size();
+        const auto text = json.substr(at, json.find('"', at) - at);
+        if (!text.empty()) record_.attempts.push_back({i, text.substr(0, text.find(':')), text});
+      }
+    }
+  }
+
   run_result result() {
     run_result x;
     x.seed = options_.seed;
@@ -290,6 +345,8 @@ class chaos {
       ++x.failed;
       ++x.failures[r->failure->code];
     }
+    read_attempts();
+    for (const auto& a : record_.attempts) ++x.attempts[a.code];
     record_.faults = injector_.done();
     record_.restart_intensity = world_.cluster().health.restart_intensity;
     record_.restart_period = world_.cluster().health.restart_period -
@@ -313,6 +370,14 @@ class chaos {
 
 }  // namespace
 
-run_result run_chaos(const run_options& options) { return chaos{options}.run(); }
+run_result run_chaos(const run_options& options) {
+  catalogue();  // answers come from an engine that has no bug
+  struct plant {
+    explicit plant(planted::bug b) { planted::present = b; }
+    ~plant() { planted::present = planted::bug::none; }
+  };
+  const plant planting{options.planted};
+  return chaos{options}.run();
+}
 
 }  // namespace troupe::sim

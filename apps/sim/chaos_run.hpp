@@ -5,6 +5,8 @@
 #include "apps/sim/history.hpp"
 #include "apps/sim/world.hpp"
 
+#include "messages/base/planted.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -18,7 +20,8 @@ struct run_options {
   std::uint64_t seed = 1;
   std::size_t requests = 200;
   std::size_t faults = 8;  ///< 0: nothing fails
-  bool readable = false;   ///< keep a history for people
+  planted::bug planted = planted::bug::none;
+  bool readable = false;  ///< keep a history for people
 };
 
 struct run_result {
@@ -34,6 +37,7 @@ struct run_result {
   std::size_t faults = 0;
   coverage hits{};
   std::vector<finding> findings;
+  std::map<std::string, std::size_t> attempts;  ///< that ended early, by code
   /// Where requests of shapes that are to be answered failed all the same, by code.
   std::map<std::string, std::size_t> failures;
   std::vector<history::entry> lines;

@@ -1,7 +1,9 @@
 #include "apps/sim/checkers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 #include <utility>
 
 namespace troupe::sim {
@@ -12,6 +14,11 @@ using namespace std::chrono_literals;
 
 /// From a deadline to the client's end: timers are set to the millisecond, messages take a moment.
 constexpr auto deadline_slack = 500ms;
+/// A worker is told what is left when its job is sent: its clock may be ahead by a message's time.
+constexpr auto early_slack = 100ms;
+/// Until everybody has heard that somebody serves again.
+constexpr auto gap_slack = 1'500ms;
+constexpr auto short_timeout = 5'000ms;
 /// A fault's effects go on for so long after it: detection, another attempt, restarts.
 constexpr auto aftermath = 16'000ms;
 
@@ -38,13 +45,24 @@ bool begins_with(const std::string& whole, const std::string& part) {
   return whole.compare(0, part.size(), part) == 0;
 }
 
-/// Why a failure of this code may be; false: nothing excuses it.
+/// What no fault of a process or of the network brings about: one side did not do what it says.
+bool is_broken_protocol(const std::string& code) {
+  static constexpr std::array<std::string_view, 12> codes = {
+      "hand_over_protocol", "prefix_mismatch",   "kv_layout_mismatch", "piece_too_large",
+      "wrong_token",        "message_malformed", "content_malformed",  "bad_token",
+      "kv_import_failed",   "kv_export_failed",  "token_gap",          "not_accepted"};
+  return std::find(codes.begin(), codes.end(), code) != codes.end();
+}
+
+/// Whether something excuses a failure.
 bool excused(const run_record& r, const client_record& c) {
   const auto& code = c.failure->code;
   const auto& shape = catalogue()[c.plan.shape];
   using k = fault_kind;
   if (!shape.refusal.empty() && code == shape.refusal) return true;
-  if (code == "deadline_exceeded") return c.ended >= c.begun + c.plan.timeout;
+  // A short time may be over before all that a fault costs is; a long one never.
+  if (code == "deadline_exceeded")
+    return c.plan.timeout <= short_timeout && c.ended + early_slack >= c.begun + c.plan.timeout;
   // The router's host, or the way to it.
   if (code == "router_unavailable")
     return hit(r, c, {k::kill_router}, "") || hit(r, c,
@@ -54,11 +72,14 @@ bool excused(const run_record& r, const client_record& c) {
   // Its own hub has died: the request's state is lost.
   if (code == "internal_error" || code == "hub_replaced" || code == "request_lost")
     return hit(r, c, {k::kill_hub}, c.host);
-  if (code == "no_ready_worker" || code == "worker_unknown" || code == "worker_lost")
-    return std::any_of(r.no_capacity.begin(), r.no_capacity.end(), [&](const auto& g) {
-      return overlap(g.from - 1'000ms, g.until + 1'000ms, c.begun, c.ended);
-    });
-  return false;
+  // Each crash was the only thing that the engine was at, once alone by order: taken for its fault.
+  if (code == "request_crashes_engine") return hit(r, c, {k::crash_in_step, k::crash_loop}, "");
+  // For whatever reason the last attempt failed: there was nobody else just then.
+  return !is_broken_protocol(code) &&
+         std::any_of(r.no_capacity.begin(), r.no_capacity.end(), [&](const auto& g) {
+           return g.host == c.host && overlap(g.from - gap_slack, g.until + gap_slack,
+                                              std::max(c.begun, c.ended - gap_slack), c.ended);
+         });
 }
 
 }  // namespace
@@ -67,7 +88,7 @@ std::vector<finding> check_endings(const run_record& r) {
   std::vector<finding> all;
   for (const auto& c : r.clients) {
     const auto say = [&](const std::string& what) {
-      all.push_back({"endings", c->name + " at " + c->host + ": " + what});
+      all.push_back({"endings", c->name, "at " + c->host + ": " + what});
     };
     if (!c->over()) {
       say("has not ended");
@@ -96,7 +117,7 @@ std::vector<finding> check_answers(const run_record& r) {
   for (const auto& c : r.clients) {
     const auto& shape = catalogue()[c->plan.shape];
     const auto say = [&](const std::string& what) {
-      all.push_back({"answers", c->name + " at " + c->host + ": " + what});
+      all.push_back({"answers", c->name, "at " + c->host + ": " + what});
     };
     if (c->index_gap) say("tokens were missing or repeated");
     if (c->sum && !shape.refusal.empty()) say("was answered, but is to be refused");
@@ -130,25 +151,49 @@ std::vector<finding> check_failures(const run_record& r) {
   std::vector<finding> all;
   for (const auto& c : r.clients)
     if (c->failure && !c->refused && !excused(r, *c))
-      all.push_back({"failures", c->name + " at " + c->host + " from " + at(c->begun) + " to " +
-                                     at(c->ended) + ": " + c->failure->code + ": " +
-                                     c->failure->message});
+      all.push_back({"failures", c->name,
+                     "at " + c->host + " from " + at(c->begun) + " to " + at(c->ended) + ": " +
+                         c->failure->code + ": " + c->failure->message});
+  return all;
+}
+
+std::vector<finding> check_attempts(const run_record& r) {
+  using k = fault_kind;
+  std::vector<finding> all;
+  for (const auto& a : r.attempts) {
+    const auto& c = *r.clients.at(a.client);
+    // Leases are renewed as long as a request's node and the way to its workers are whole.
+    const bool explained = a.code == "lease_lapsed"
+                               ? hit(r, c,
+                                     {k::cut_link, k::cut_one_way, k::freeze_node, k::kill_node,
+                                      k::lose_host, k::kill_hub, k::kill_link, k::kill_launcher,
+                                      k::freeze_engine_short, k::freeze_engine_long,
+                                      k::thaw_fenced_engine},
+                                     "")
+                           : a.code == "engine_failed" || a.code == "garbage"
+                               ? hit(r, c, {k::garbage}, "")
+                               : !is_broken_protocol(a.code);
+    if (!explained)
+      all.push_back({"attempts", c.name, "an attempt ended with " + a.code + ": " + a.text});
+  }
   return all;
 }
 
 std::vector<finding> check_books(const run_record& r) {
   std::vector<finding> all;
   if (r.router_leases > 0)
-    all.push_back({"leases", "the router has " + std::to_string(r.router_leases) +
-                                 " leases that nobody gave back"});
+    all.push_back(
+        {"leases", "router/0",
+         "the router has " + std::to_string(r.router_leases) + " leases that nobody gave back"});
   for (const auto& n : r.nodes)
     if (n.open_requests + n.prompt_bytes + n.jobs > 0)
-      all.push_back({"hubs", n.host + " holds " + std::to_string(n.open_requests) + " requests, " +
-                                 std::to_string(n.prompt_bytes) + " prompt bytes, " +
-                                 std::to_string(n.jobs) + " jobs"});
+      all.push_back({"hubs", n.host,
+                     "holds " + std::to_string(n.open_requests) + " requests, " +
+                         std::to_string(n.prompt_bytes) + " prompt bytes, " +
+                         std::to_string(n.jobs) + " jobs"});
   for (const auto& w : r.workers) {
     const auto say = [&](const char* checker, const std::string& what) {
-      all.push_back({checker, w.engine + ": " + what});
+      all.push_back({checker, w.engine, what});
     };
     for (const auto& m : w.mismatches) say("kv", "the books do not balance: " + m);
     if (w.referenced > 0) say("kv", std::to_string(w.referenced) + " tokens of KV are referenced");
@@ -167,7 +212,7 @@ std::vector<finding> check_kills(const run_record& r) {
   std::vector<finding> all;
   for (const auto& k : r.kills)
     if (!k.excused)
-      all.push_back({"kills", k.engine + " was killed at " + at(k.at) + " though it could go on"});
+      all.push_back({"kills", k.engine, "was killed at " + at(k.at) + " though it could go on"});
   return all;
 }
 
@@ -179,9 +224,9 @@ std::vector<finding> check_restarts(const run_record& r) {
     // The first is no restart.
     for (std::size_t i = 1; i + r.restart_intensity < times.size(); ++i)
       if (times[i + r.restart_intensity] - times[i] < r.restart_period) {
-        all.push_back({"restarts", who.first + " was restarted more than " +
-                                       std::to_string(r.restart_intensity) + " times from " +
-                                       at(times[i])});
+        all.push_back({"restarts", who.first,
+                       "was restarted more than " + std::to_string(r.restart_intensity) +
+                           " times from " + at(times[i])});
         break;
       }
   return all;
@@ -189,14 +234,14 @@ std::vector<finding> check_restarts(const run_record& r) {
 
 std::vector<finding> check_readiness(const run_record& r) {
   std::vector<finding> all;
-  for (const auto& text : r.not_ready) all.push_back({"readiness", text});
+  for (const auto& text : r.not_ready) all.push_back({"readiness", "", text});
   return all;
 }
 
 std::vector<finding> check_all(const run_record& r) {
   std::vector<finding> all;
-  for (auto* check : {check_endings, check_answers, check_failures, check_books, check_kills,
-                      check_restarts, check_readiness})
+  for (auto* check : {check_endings, check_answers, check_failures, check_attempts, check_books,
+                      check_kills, check_restarts, check_readiness})
     for (auto& f : check(r)) all.push_back(std::move(f));
   return all;
 }

@@ -13,6 +13,7 @@ namespace troupe::sim {
 /// Something that must not be.
 struct finding {
   std::string checker;
+  std::string subject;  ///< the request, engine or host that it is about
   std::string text;
 };
 
@@ -48,9 +49,17 @@ struct engine_kill {
   bool excused = false;  ///< it hung, was frozen, never loaded, or its node stood still
 };
 
+/// Why an attempt at a request ended early, in its own account.
+struct attempt_error {
+  std::size_t client = 0;  ///< index among the clients
+  std::string code;
+  std::string text;
+};
+
 /// All that there is to judge about a run when it has come to rest.
 struct run_record {
   std::vector<std::shared_ptr<const client_record>> clients;
+  std::vector<attempt_error> attempts;
   std::vector<done_fault> faults;
   std::vector<worker_books> workers;
   std::vector<node_books> nodes;
@@ -77,6 +86,8 @@ std::vector<finding> check_endings(const run_record& r);
 std::vector<finding> check_answers(const run_record& r);
 /// What failed had a cause that nobody could mend.
 std::vector<finding> check_failures(const run_record& r);
+/// Attempts ended early only for what faults explain.
+std::vector<finding> check_attempts(const run_record& r);
 /// Nothing is held any more.
 std::vector<finding> check_books(const run_record& r);
 /// No engine that made progress was killed.

@@ -48,6 +48,7 @@ void client::on_delta(std::uint16_t, msg::StreamDelta::Reader d) {
   const auto limit = record_->plan.leaves_after_tokens;
   if (limit > 0 && tokens_ >= limit) {
     record_->left = true;
+    phases_.ends(record_->id);
     record_->ended = world_.now();
     world_.log().tell(world_.now(), record_->name, [] { return std::string{"goes away"}; });
     desk_->cancel(record_->id, "the client went away");
@@ -67,6 +68,7 @@ void client::on_failed(const request::failure& why) {
 }
 
 void client::ended() {
+  if (record_->failure) phases_.ends(record_->id);
   ++record_->endings;
   record_->ended = world_.now();
   world_.log().tell(world_.now(), record_->name, [&] {
@@ -105,9 +107,10 @@ void submit(world& w, const std::shared_ptr<client_record>& record, phase_watch&
     return;
   }
   if (record->plan.leaves_after.count() > 0)
-    w.when().after(record->plan.leaves_after, n.process, [&w, record, desk] {
+    w.when().after(record->plan.leaves_after, n.process, [&w, &phases, record, desk] {
       if (record->over()) return;
       record->left = true;
+      phases.ends(record->id);
       record->ended = w.now();
       w.log().tell(w.now(), record->name, [] { return std::string{"goes away"}; });
       desk->cancel(record->id, "the client went away");

@@ -251,6 +251,7 @@ void engine_process::signal(int number) {
     return exit({true, SIGKILL});
   }
   if (number != SIGTERM) return;
+  stopping_ = true;
   world_.when->soon(process_, [this] {
     if (worker_)
       caf::anon_send(worker_, workers::stop_worker{});

@@ -75,6 +75,11 @@ class engine_process {
   // -- for the books; only while serving -----------------------------------------
   workers::engine_host* workers_host() { return host_.get(); }
   transfer::hand_over_service* hand_over() { return hand_over_.get(); }
+  /// It could take a job and do it.
+  bool able() const {
+    return alive() && serving() && !hanging_ && !stopping_ && !world_.when->frozen(process_) &&
+           !world_.when->frozen(world_.node);
+  }
   /// It is in a forward pass that does not end.
   bool hangs() const { return hanging_; }
   /// When it was last not running, or not able to go on, for a reason that somebody may act upon.

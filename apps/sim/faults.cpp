@@ -20,6 +20,8 @@ std::chrono::milliseconds lasting(fault_kind k, seeded& random) {
   case fault_kind::cut_link:
   case fault_kind::cut_one_way:
     return random.chance(0.4) ? random.between(50ms, 3'000ms) : random.between(3'000ms, 9'000ms);
+  case fault_kind::crash_loop:
+    return random.between(4'000ms, 20'000ms);
   case fault_kind::kill_node:
   case fault_kind::lose_host:
     return random.between(200ms, 4'000ms);
@@ -38,7 +40,7 @@ std::string_view to_string(fault_kind k) {
       "freeze_long", "thaw_fenced",  "hang_in_step",  "slow_engine",   "garbage",
       "lose_kv",     "cut_link",     "cut_one_way",   "kill_node",     "lose_host",
       "freeze_node", "kill_hub",     "kill_router",   "kill_launcher", "kill_watchdog",
-      "kill_link",   "stop_engine"};
+      "kill_link",   "stop_engine",  "crash_loop"};
   return names[static_cast<std::size_t>(k)];
 }
 
@@ -51,6 +53,8 @@ std::vector<planned_fault> plan_faults(seeded random, std::size_t count,
     f.at = random.between(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{during});
     f.lasts = lasting(f.what, random);
     f.draw = random.next();
+    // Without aim the short phases would hardly ever be hit.
+    if (random.chance(0.6)) f.aim = static_cast<phase>(random.below(phases));
     all.push_back(f);
   }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.at < b.at; });

@@ -1,10 +1,12 @@
 #pragma once
 
+#include "apps/sim/phases.hpp"
 #include "apps/sim/seeded.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -33,8 +35,9 @@ enum class fault_kind : std::uint8_t {
   kill_watchdog,
   kill_link,
   stop_engine,  ///< SIGTERM, which nobody ordered
+  crash_loop,   ///< each start of one engine ends soon, for a while
 };
-inline constexpr std::size_t fault_kinds = 22;
+inline constexpr std::size_t fault_kinds = 23;
 std::string_view to_string(fault_kind k);
 
 /// One fault of a run. Who it hits is drawn when it is due: by then somebody else may be there.
@@ -43,6 +46,8 @@ struct planned_fault {
   std::chrono::nanoseconds at{0};
   std::chrono::milliseconds lasts{0};  ///< until it is taken back
   std::uint64_t draw = 0;              ///< who it hits
+  /// It waits for a request to come into this phase, and hits whom that one is at.
+  std::optional<phase> aim;
 };
 
 /// `count` faults of all kinds within `during`, in order of time. Pure.

@@ -13,6 +13,9 @@ using namespace std::chrono_literals;
 /// Its launcher acts upon a frozen engine after 4 s of silence and 10 s without a link.
 constexpr auto frozen_until_fenced = 30'000ms;
 constexpr double slowness = 20;
+/// A fault that was aimed comes without it after so long.
+constexpr auto aim_patience = 2'000ms;
+
 /// How the host of a worker is found in its name: `decode/d/a.0`.
 std::string host_of_worker(const std::string& name) {
   const auto slash = name.rfind('/');
@@ -29,6 +32,11 @@ injector::injector(world& w, phase_watch& watch,
     : world_(w), watch_(watch), home_of_(std::move(home_of)) {}
 
 engine_process* injector::pick_engine(std::uint64_t draw, bool serving) {
+  if (serving && !aimed_engine_.empty()) {
+    auto* aimed = world_.engine(aimed_engine_);
+    if (aimed != nullptr && aimed->serving() && !world_.when().frozen(aimed->process()))
+      return aimed;
+  }
   auto all = world_.living_engines();
   std::erase_if(all, [&](const auto* e) {
     return e->serving() != serving || world_.when().frozen(e->process());
@@ -40,6 +48,7 @@ std::string injector::pick_host(std::uint64_t draw) const {
   std::vector<std::string> up;
   for (const auto& [host, n] : world_.nodes())
     if (n.up() && !world_.when().frozen(n.process)) up.push_back(host);
+  if (std::find(up.begin(), up.end(), aimed_host_) != up.end()) return aimed_host_;
   return up.empty() ? std::string{} : up[draw % up.size()];
 }
 
@@ -79,6 +88,38 @@ void injector::note(const planned_fault& f, std::string victim, std::vector<std:
 }
 
 void injector::inject(const planned_fault& f) {
+  if (!f.aim) return strike(f);
+  armed_.push_back({f, next_armed_++});
+  world_.when().after(aim_patience, no_process, [this, number = armed_.back().number] {
+    const auto i = std::find_if(armed_.begin(), armed_.end(),
+                                [&](const auto& a) { return a.number == number; });
+    if (i == armed_.end()) return;
+    const auto late = i->what;
+    armed_.erase(i);
+    strike(late);
+  });
+}
+
+void injector::reached(const msg::request_id& id, const phase_watch::state& s) {
+  const auto i = std::find_if(armed_.begin(), armed_.end(),
+                              [&](const auto& a) { return a.what.aim == s.now; });
+  if (i == armed_.end()) return;
+  const auto f = i->what;
+  armed_.erase(i);
+  const bool early = s.now == phase::prefilling || s.now == phase::transferring;
+  const auto engine = early && !s.prefill.empty() ? s.prefill : s.decode;
+  const auto home = home_of_(id);
+  // Not in the middle of a message.
+  world_.when().after_this([this, f, engine, home] {
+    aimed_engine_ = engine;
+    aimed_host_ = f.draw % 2 == 0 || engine.empty() ? home : host_of_worker(engine);
+    strike(f);
+    aimed_engine_.clear();
+    aimed_host_.clear();
+  });
+}
+
+void injector::strike(const planned_fault& f) {
   switch (f.what) {
   case fault_kind::cut_link:
   case fault_kind::cut_one_way:
@@ -147,6 +188,10 @@ void injector::hit_engine(const planned_fault& f) {
     return;
   case fault_kind::stop_engine:
     return e->signal(SIGTERM);
+  case fault_kind::crash_loop:
+    loops_[e->name()] = world_.now() + f.lasts;
+    later(f.lasts, [] {});
+    return e->exit({true, SIGSEGV});
   case fault_kind::slow_engine:
     e->mood().slowness = slowness;
     return later(f.lasts, [e] { e->mood().slowness = 1; });
@@ -163,10 +208,21 @@ void injector::hit_engine(const planned_fault& f) {
   }
 }
 
+void injector::started(engine_process& e) {
+  const auto loop = loops_.find(e.name());
+  if (loop == loops_.end() || world_.now() >= loop->second) return;
+  world_.when().after(world_.random().between(50ms, 600ms), no_process, [p = &e] {
+    if (p->alive()) p->exit({true, SIGSEGV});
+  });
+}
+
 void injector::hit_ways(const planned_fault& f) {
   const auto hosts = world_.hosts();
-  const auto from = hosts[f.draw % hosts.size()];
-  const auto to = hosts[(f.draw + 1 + f.draw / 7 % (hosts.size() - 1)) % hosts.size()];
+  const auto from = aimed_host_.empty() ? hosts[f.draw % hosts.size()] : aimed_host_;
+  std::vector<std::string> others;
+  for (const auto& h : hosts)
+    if (h != from) others.push_back(h);
+  const auto to = others[f.draw / 7 % others.size()];
   const bool both = f.what == fault_kind::cut_link;
   const auto between = [&](const std::string& x, const std::string& y) {
     return (x == from && y == to) || (x == to && y == from);
@@ -212,7 +268,11 @@ void injector::hit_actor(const planned_fault& f, const char* name) {
     if (n.up())
       for (auto& a : world_.when().actors_named(n.process, name)) all.emplace_back(host, a);
   if (all.empty()) return note(f, "nobody", {}, 0ms);
-  const auto& [host, a] = all[f.draw % all.size()];
+  const auto aimed = std::stable_partition(all.begin(), all.end(),
+                                           [&](const auto& x) { return x.first == aimed_host_; });
+  const auto among = aimed == all.begin() ? all.size()
+                                          : static_cast<std::size_t>(aimed - all.begin());
+  const auto& [host, a] = all[f.draw % among];
   if (f.what == fault_kind::kill_hub)
     count(f.what, [&, h = host](const auto&, const auto& home) { return home == h; });
   else if (f.what == fault_kind::kill_router)

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,13 +34,21 @@ class injector {
            std::function<std::string(const msg::request_id&)> home_of);
 
   void inject(const planned_fault& f);
+  /// A request has come into a phase: what was aimed at that is done.
+  void reached(const msg::request_id& id, const phase_watch::state& s);
+  /// Every start of an engine is told to this.
+  void started(engine_process& e);
   const std::vector<done_fault>& done() const { return done_; }
   const coverage& hits() const { return hits_; }
   /// Nothing is frozen, cut or down any more because of a fault.
-  bool all_taken_back() const { return pending_ == 0; }
+  bool all_taken_back() const { return pending_ == 0 && armed_.empty(); }
 
  private:
-  struct blow;
+  struct armed_fault {
+    planned_fault what;
+    std::uint64_t number = 0;
+  };
+  void strike(const planned_fault& f);
   engine_process* pick_engine(std::uint64_t draw, bool serving);
   std::string pick_host(std::uint64_t draw) const;
   void count(fault_kind k,
@@ -59,6 +68,11 @@ class injector {
   std::function<std::string(const msg::request_id&)> home_of_;
   std::vector<done_fault> done_;
   coverage hits_{};
+  std::vector<armed_fault> armed_;
+  std::uint64_t next_armed_ = 1;
+  std::string aimed_engine_;  ///< of the request that is aimed at; empty: whoever the draw says
+  std::string aimed_host_;
+  std::map<std::string, time_point> loops_;  ///< engines that end soon after each start, until
   std::size_t pending_ = 0;
 };
 

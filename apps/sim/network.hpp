@@ -61,6 +61,9 @@ class network {
   void cut(const std::string& from, const std::string& to);
   void heal(const std::string& from, const std::string& to);
   bool is_cut(process_id from, process_id to) const;
+  bool is_cut(const std::string& from, const std::string& to) const {
+    return cuts_.contains({from, to});
+  }
   void frozen(process_id p);
   void thawed(process_id p);
   /// `lose`: what it had sent and what has not arrived is lost, too, as when its host dies.

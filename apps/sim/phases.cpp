@@ -24,12 +24,14 @@ void phase_watch::sees(const caf::type_erased_tuple& content) {
     i->second.attempt = key.attempt;
     i->second.prefill = route->getPrefill().getName().cStr();
     i->second.decode = route->getDecode().getName().cStr();
-    i->second.now = phase::queued;
+    change(key.id, i->second, phase::queued);
   } else if (content.match_element<msg::envelope<msg::RouteRequest>>(1)) {
     msg::view<msg::RouteRequest> asked{content.get_as<msg::envelope<msg::RouteRequest>>(1)};
     const auto key = msg::read(asked->getKey());
     auto i = all_.find(key.id);
-    if (i != all_.end()) i->second = {phase::routing, key.attempt, {}, {}};
+    if (i == all_.end() || i->second.attempt == key.attempt) return;
+    i->second = {phase::routing, key.attempt, {}, {}};
+    change(key.id, i->second, phase::routing);
   } else if (content.match_element<msg::envelope<msg::Accepted>>(1)) {
     msg::view<msg::Accepted> accepted{content.get_as<msg::envelope<msg::Accepted>>(1)};
     advance(msg::read(accepted->getKey()), phase::prefilling);
@@ -46,13 +48,20 @@ void phase_watch::sees_control(std::span<const std::byte> bytes) {
 
 void phase_watch::tokens(const msg::request_id& id, bool all) {
   auto i = all_.find(id);
-  if (i != all_.end()) i->second.now = all ? phase::finishing : phase::decoding;
+  if (i == all_.end()) return;
+  const auto to = all ? phase::finishing : phase::decoding;
+  if (i->second.now != to) change(id, i->second, to);
 }
 
 void phase_watch::advance(const msg::job_key& key, phase to) {
   auto i = all_.find(key.id);
   if (i == all_.end() || i->second.attempt != key.attempt || i->second.now >= to) return;
-  i->second.now = to;
+  change(key.id, i->second, to);
+}
+
+void phase_watch::change(const msg::request_id& id, state& s, phase to) {
+  s.now = to;
+  if (on_change) on_change(id, s);
 }
 
 }  // namespace troupe::sim

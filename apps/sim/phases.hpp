@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -35,7 +37,7 @@ class phase_watch {
     std::string decode;
   };
 
-  void begins(const msg::request_id& id) { all_[id] = {}; }
+  void begins(const msg::request_id& id) { change(id, all_[id], phase::routing); }
   void ends(const msg::request_id& id) { all_.erase(id); }
   /// A message that an actor is about to handle.
   void sees(const caf::type_erased_tuple& content);
@@ -45,9 +47,12 @@ class phase_watch {
   void tokens(const msg::request_id& id, bool all);
 
   const std::map<msg::request_id, state>& all() const { return all_; }
+  /// Called when a request has come into another phase.
+  std::function<void(const msg::request_id&, const state&)> on_change;
 
  private:
   void advance(const msg::job_key& key, phase to);
+  void change(const msg::request_id& id, state& s, phase to);
   std::map<msg::request_id, state> all_;
 };
 

@@ -1,49 +1,104 @@
 #include "apps/sim/sim_command.hpp"
 
-#include "apps/sim/chaos_run.hpp"
+#include "apps/sim/report.hpp"
+#include "messages/base/exit_codes.hpp"
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <memory>
+#include <sstream>
 
 namespace troupe::apps {
 
 namespace {
 
+/// Of a run that found something.
+constexpr std::size_t story_lines_max = 120;
+/// A long batch writes its state after so many runs.
+constexpr std::uint64_t save_interval_runs = 50;
+/// More bad runs than this are counted, but their stories are not told.
+constexpr std::size_t stories_max = 5;
+
 struct chaos_arguments {
   sim::run_options run;
   std::uint64_t runs = 1;
+  std::string planted = "none";
+  std::string state;
+  bool json = false;
   bool verbose = false;
+  bool until_found = false;
 };
 
-int run(const chaos_arguments& a) {
-  spdlog::set_level(a.verbose ? spdlog::level::debug : spdlog::level::off);
-  int bad = 0;
+/// All of it, for whoever reads one run.
+void print_history(const sim::run_result& r) {
+  for (const auto& line : r.lines)
+    fmt::print("{:12.6f} {:<22} {}\n",
+               std::chrono::duration<double>(line.at.time_since_epoch()).count() - 3'600,
+               line.subject, line.text);
+  fmt::print("seed {}: hash {:016x}, {} events, {} ms of its own time\n", r.seed, r.hash, r.events,
+             r.virtual_time.count());
+}
+
+/// Once more, with words: the same seed does the same.
+void tell_story(sim::run_options o) {
+  o.readable = true;
+  fmt::print("{}  replay: {}\n", sim::story(sim::run_chaos(o), story_lines_max),
+             sim::replay_command(o));
+}
+
+void write_state(const std::string& file, const sim::batch& b) {
+  const auto next = file + ".new";
+  std::ofstream{next} << sim::save(b);
+  if (std::rename(next.c_str(), file.c_str()) != 0)
+    fmt::print(stderr, "troupe sim: the state cannot be written to {}\n", file);
+}
+
+expected<sim::batch> begin(const chaos_arguments& a) {
+  sim::batch b;
+  b.options = a.run;
+  b.next_seed = a.run.seed;
+  std::ifstream in{a.state};
+  if (a.state.empty() || !in) return b;
+  std::stringstream text;
+  text << in.rdbuf();
+  return sim::load(text.str(), a.run);
+}
+
+int run(chaos_arguments a) {
+  spdlog::set_level(spdlog::level::off);
+  a.run.planted = sim::parse_bug(a.planted);
+  if (a.run.planted == planted::bug::none && a.planted != "none") {
+    fmt::print(stderr, "troupe sim: there is no planted bug '{}'\n", a.planted);
+    return exit_usage;
+  }
+  auto begun = begin(a);
+  if (!begun) {
+    fmt::print(stderr, "troupe sim: {}\n", begun.error().message);
+    return exit_usage;
+  }
+  auto& b = *begun;
+  const auto already = b.seconds;
   const auto start = std::chrono::steady_clock::now();
-  for (std::uint64_t i = 0; i < a.runs; ++i) {
+  while (b.runs < a.runs) {
     auto o = a.run;
-    o.seed += i;
+    o.seed = b.next_seed;
     o.readable = a.verbose;
     const auto r = sim::run_chaos(o);
-    for (const auto& line : r.lines)
-      fmt::print("{:12.6f} {:<22} {}\n",
-                 std::chrono::duration<double>(line.at.time_since_epoch()).count() - 3600,
-                 line.subject, line.text);
-    fmt::print("seed {}: hash {:016x}, {} events, {} ms, {} requests, {} finished, {} failed, {} "
-               "left, {} cut off, {} faults;",
-               r.seed, r.hash, r.events, r.virtual_time.count(), r.requests, r.finished, r.failed,
-               r.left, r.cut_off, r.faults);
-    for (const auto& [code, n] : r.failures) fmt::print(" {} {}", n, code);
-    fmt::print("\n");
-    for (const auto& f : r.findings) fmt::print("  {}: {}\n", f.checker, f.text);
-    bad += r.findings.empty() ? 0 : 1;
+    b.add(r);
+    b.seconds = already +
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (a.verbose) print_history(r);
+    if (!r.findings.empty() && !a.json && b.bad.size() <= stories_max) tell_story(o);
+    if (!a.state.empty() && b.runs % save_interval_runs == 0) write_state(a.state, b);
+    if (a.until_found && !r.findings.empty()) break;
   }
-  const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{} runs, {} bad, {:.3f} s each\n", a.runs, bad, took / static_cast<double>(a.runs));
-  return bad == 0 ? 0 : 1;
+  if (!a.state.empty()) write_state(a.state, b);
+  fmt::print("{}", a.json ? sim::to_json(b) + "\n" : sim::to_text(b));
+  return b.bad.empty() ? exit_ok : exit_failure;
 }
 
 }  // namespace
@@ -52,12 +107,17 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   auto* sim = app.add_subcommand("sim", "Simulates a cluster in one process");
   sim->require_subcommand(1);
   auto a = std::make_shared<chaos_arguments>();
-  auto* chaos = sim->add_subcommand("chaos", "Runs the cluster under faults, by seed");
-  chaos->add_option("--seed", a->run.seed, "the first seed");
-  chaos->add_option("--runs", a->runs, "how many seeds, counting up");
-  chaos->add_option("--requests", a->run.requests, "of each run");
-  chaos->add_option("--faults", a->run.faults, "of each run; 0: none");
-  chaos->add_flag("--verbose", a->verbose, "print each run's history");
+  auto* chaos = sim->add_subcommand(
+      "chaos", "Runs a cluster of three hosts under faults, by seed, and checks what came of it");
+  chaos->add_option("--seed", a->run.seed, "the first seed")->capture_default_str();
+  chaos->add_option("--runs", a->runs, "how many seeds, counting up")->capture_default_str();
+  chaos->add_option("--requests", a->run.requests, "of each run")->capture_default_str();
+  chaos->add_option("--faults", a->run.faults, "of each run; 0: none")->capture_default_str();
+  chaos->add_option("--planted", a->planted, "puts a bug in, which the checkers must find");
+  chaos->add_option("--state", a->state, "a file to go on from, and to write to now and then");
+  chaos->add_flag("--until-found", a->until_found, "ends with the first run that finds something");
+  chaos->add_flag("--json", a->json, "one JSON object at the end, and no stories");
+  chaos->add_flag("--verbose", a->verbose, "prints the history of each run");
   chaos->callback([a, &exit_code] { exit_code = run(*a); });
 }
 

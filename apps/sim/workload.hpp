@@ -45,7 +45,7 @@ struct planned_request {
   std::size_t shape = 0;
   std::chrono::nanoseconds at{0};
   std::size_t host = 0;  ///< whose gateway it asks, if that is up
-  std::chrono::milliseconds timeout{60'000};
+  std::chrono::milliseconds timeout{150'000};
   /// After so many tokens (of all choices) the client goes away; 0: it stays.
   std::uint32_t leaves_after_tokens = 0;
   std::chrono::milliseconds leaves_after{0};  ///< 0: it stays

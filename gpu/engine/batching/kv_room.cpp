@@ -3,6 +3,7 @@
 // livelock.
 
 #include "gpu/engine/batching/batching_engine.hpp"
+#include "messages/base/planted.hpp"
 
 #include <fmt/format.h>
 
@@ -162,6 +163,8 @@ bool batching_engine::unpark(job& j) {
 }
 
 void batching_engine::release_kv(job& j) {
+  if (planted::is(planted::bug::leak_kv) && j.base && j.state == job_state::running)
+    (void)new kv::sequence(*std::move(j.base));
   j.base.reset();
   for (auto& c : j.choices) c.kv.reset();
   j.base_missing = 0;
