@@ -133,6 +133,9 @@ void launcher_state::check_loading(std::uint64_t g, std::uint64_t seen) {
 
 void launcher_state::status(const link::origin& from, msg::EngineStatus::Reader in) {
   if (from.from.generation != generation) return;
+  // Who tells of loading is another actor than the worker: its last word may come after the first
+  // of a worker that is ready, and nobody would say that again.
+  if (loading.over() && in.getEntry().getState() == msg::EntryState::LOADING) return;
   auto entry = directory::read(in.getEntry());
   const std::string failure = in.getFailure().getMessage().cStr();
   loading.told(entry.state, in.getProgress());

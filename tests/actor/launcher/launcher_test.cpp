@@ -139,6 +139,20 @@ TEST_CASE("what cannot be read is dropped, and launcher and engine go on") {
   CHECK_FALSE(s.launcher_ended());
 }
 
+TEST_CASE("a word of loading that comes after the ready worker's is not heard") {
+  scene s;
+  s.tell_status(state::LOADING, s.generation, {}, 0.5F);
+  s.tell_status(state::READY, s.generation);
+  CHECK(s.last_announced().state == state::READY);
+  s.tell_status(state::LOADING, s.generation, {}, 0.9F);
+  CHECK(s.announced().empty());
+  // The next incarnation loads, too.
+  s.child_ends(11, true);
+  s.advance(200ms);
+  s.tell_status(state::LOADING, s.generation);
+  CHECK(s.last_announced().state == state::LOADING);
+}
+
 TEST_CASE("the word of an older incarnation is not heard") {
   scene s;
   (void)s.announced();
