@@ -50,7 +50,7 @@ struct leg {
   bool finished = false;
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;
-  std::vector<std::string> exclude;  ///< workers that failed this prompt
+  std::vector<std::string> exclude;  ///< workers that failed this prompt, the latest last
   std::size_t record = 0;            ///< of the running attempt, in the timeline
 
   // What the running attempt holds; cleared as a whole.
@@ -81,8 +81,8 @@ struct leg {
     came_tokens = 0;
   }
   void avoid(const std::string& worker) {
-    if (std::find(exclude.begin(), exclude.end(), worker) == exclude.end())
-      exclude.push_back(worker);
+    std::erase(exclude, worker);
+    exclude.push_back(worker);
   }
   /// A job is open at an incarnation of this worker other than `alive`.
   bool uses(const std::string& worker, std::uint64_t alive) const {

@@ -20,6 +20,12 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+/// From 1; 0: it is not among them.
+std::size_t place_of(const std::string& name, const std::vector<std::string>& names) {
+  const auto i = std::find(names.begin(), names.end(), name);
+  return i == names.end() ? 0 : static_cast<std::size_t>(i - names.begin()) + 1;
+}
+
 }  // namespace
 
 router_policy::router_policy(router_limits limits, std::map<std::string, topology::place> places,
@@ -116,7 +122,7 @@ std::vector<router_policy::candidate> router_policy::ready(const route_query& q,
     const auto outstanding = std::max<std::uint64_t>(w.leased_tokens,
                                                      w.reported ? w.last.queued_tokens : 0);
     found.push_back({&w, cached_tokens(w, q, per_token), static_cast<double>(outstanding),
-                     contains(q.exclude, name) ? 1U : 0U, w.entry.slow.empty() ? 0U : 1U});
+                     place_of(name, q.exclude), w.entry.slow.empty() ? 0U : 1U});
   }
   return found;
 }
@@ -164,31 +170,34 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
     return prompt - std::min<std::uint64_t>(prompt, c.cached);
   };
 
+  auto failures = [](const candidate& c) { return c.failed > 0 ? 1U : 0U; };
+
   // A score is work: tokens ahead of ours, and what of our own prompt is not cached.
   const auto both = ready(q, msg::Role::BOTH);
   const auto prefills = ready(q, msg::Role::PREFILL);
   const auto decodes = ready(q, msg::Role::DECODE);
   std::vector<option> options;
   for (const auto& c : both)
-    options.push_back({plan::local, nullptr, &c, c.excluded, c.slow,
+    options.push_back({plan::local, nullptr, &c, failures(c), c.failed, c.slow,
                        c.work + static_cast<double>(uncached(c)), apart(q.host, c.w->entry.host)});
   for (const auto& d : decodes) {
     const auto suffix = uncached(d);
     if (suffix <= limits_.decode_prefills_tokens_max && d.cached > 0)
-      options.push_back({plan::decode_prefills, nullptr, &d, d.excluded, d.slow,
+      options.push_back({plan::decode_prefills, nullptr, &d, failures(d), d.failed, d.slow,
                          d.work + static_cast<double>(suffix), topology::distance::same_host});
     for (const auto& p : prefills)
       options.push_back({d.cached > 0 ? plan::from_position : plan::full, &p, &d,
-                         p.excluded + d.excluded, p.slow + d.slow,
+                         failures(p) + failures(d), p.failed + d.failed, p.slow + d.slow,
                          p.work + static_cast<double>(uncached(p)) + d.work +
                              static_cast<double>(suffix) / transfer_tokens_per_compute_token,
                          apart(p.w->entry.host, d.w->entry.host)});
   }
   if (options.empty()) return refusal(q);
   prefer_last_pair(q, options);
+  // Where all have failed it, those that did so longest ago: they had the time to come back.
   auto better = [](const option& a, const option& b) {
-    return std::tuple{a.excluded, a.slow, a.score, a.far} <
-           std::tuple{b.excluded, b.slow, b.score, b.far};
+    return std::tuple{a.excluded, a.failed, a.slow, a.score, a.far} <
+           std::tuple{b.excluded, b.failed, b.slow, b.score, b.far};
   };
   std::partial_sort(options.begin(),
                     options.begin() + std::min<std::ptrdiff_t>(2, std::ssize(options)),
@@ -225,8 +234,8 @@ std::variant<route_choice, route_refusal> router_policy::decide_move(const route
   const auto& source = from->second.entry;
   const auto best = *std::min_element(
       places.begin(), places.end(), [&](const candidate& a, const candidate& b) {
-        return std::tuple{a.excluded, a.work, apart(source.host, a.w->entry.host)} <
-               std::tuple{b.excluded, b.work, apart(source.host, b.w->entry.host)};
+        return std::tuple{a.failed, a.work, apart(source.host, a.w->entry.host)} <
+               std::tuple{b.failed, b.work, apart(source.host, b.w->entry.host)};
       });
   route_choice c;
   c.how = plan::move;

@@ -55,7 +55,7 @@ struct route_query {
   std::vector<std::uint64_t> chain;
   std::uint32_t max_tokens = 0;
   std::uint32_t choices = 1;
-  std::vector<std::string> exclude;
+  std::vector<std::string> exclude;  ///< workers that failed it, the latest last
   std::uint32_t resumed_tokens = 0;
   std::string session;  ///< the client's own name for it; empty: none
   /// A running stream leaves this worker, and looks for one that can take its KV; empty: none does.
@@ -188,16 +188,17 @@ class router_policy {
     const worker* w = nullptr;
     std::uint32_t cached = 0;  ///< tokens
     double work = 0;           ///< tokens ahead of ours
-    unsigned excluded = 0;     ///< 1: it failed this request before
+    std::size_t failed = 0;    ///< its place among those that failed this request, from 1; 0: none
     unsigned slow = 0;         ///< 1: it is far slower than usual
   };
   struct option {
     plan how;
     const candidate* prefill;
     const candidate* decode;
-    unsigned excluded;  ///< workers of it that failed this request before
-    unsigned slow;      ///< workers of it that are far slower than usual
-    double score;       ///< work in tokens, less the session's bonus
+    unsigned excluded;   ///< workers of it that failed this request before
+    std::size_t failed;  ///< the sum of their places among those that did
+    unsigned slow;       ///< workers of it that are far slower than usual
+    double score;        ///< work in tokens, less the session's bonus
     topology::distance far;
     bool last_pair = false;  ///< of the session
   };

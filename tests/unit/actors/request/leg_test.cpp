@@ -274,3 +274,11 @@ TEST_CASE("a route request says what a shard decides by") {
   CHECK(std::string{in->getExclude()[1].cStr()} == "both/p/b.0");
   CHECK(in->getResumedTokens() == 0);
 }
+
+TEST_CASE("a worker that fails a prompt again is the latest that did") {
+  leg l{0, 1};
+  l.avoid("a");
+  l.avoid("b");
+  l.avoid("a");
+  CHECK(l.exclude == std::vector<std::string>{"b", "a"});
+}

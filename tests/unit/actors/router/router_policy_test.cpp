@@ -212,6 +212,16 @@ TEST_CASE("workers that failed the request are not asked again while there are o
   CHECK(s.choose(q).prefill.name == "prefill/p/a1.0");
 }
 
+TEST_CASE("where all have failed the request, whoever did so longest ago is asked") {
+  shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1"),
+           worker("decode/p/b1.0", decode, "b1")}};
+  auto q = shard::query();
+  q.exclude = {"decode/p/a1.0", "decode/p/b1.0", "prefill/p/a1.0"};
+  for (int i = 0; i < 5; ++i) CHECK(s.choose(q).decode.name == "decode/p/a1.0");
+  q.exclude = {"decode/p/b1.0", "decode/p/a1.0", "prefill/p/a1.0"};
+  for (int i = 0; i < 5; ++i) CHECK(s.choose(q).decode.name == "decode/p/b1.0");
+}
+
 TEST_CASE("an unknown model is 404, a known one without ready workers is 503 and says why") {
   auto loading = worker("both/p/a1.0", both, "a1", 7, msg::EntryState::LOADING);
   loading.detail = "40 %";
