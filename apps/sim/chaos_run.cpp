@@ -110,7 +110,7 @@ class chaos {
     start_clients();
     for (const auto& f : plan_faults(seeded{options_.seed, 12}, options_.faults, arrivals))
       world_.when().after(f.at, no_process, [this, f] { injector_.inject(f); });
-    look_for_gaps();
+    look_regularly();
     world_.run(end_limit, [this] { return all_over(); });
     come_to_rest();
     return result();
@@ -163,6 +163,9 @@ class chaos {
       r->name = "r" + std::to_string(r->number);
       r->plan = p;
       r->host = hosts[p.host];
+      r->on_failed = [this] {
+        if (!done_) look_for_gaps();
+      };
       clients_.push_back(r);
       world_.when().after(p.at, no_process, [this, r] { ask(r); });
     }
@@ -199,9 +202,12 @@ class chaos {
 
   /// Whether anybody could serve a client of this host, in truth.
   bool capacity_from(const std::string& host) {
+    const auto& router = world_.node_at(world_.cluster().routers.front().host);
+    if (!router.up() || world_.when().frozen(router.process) || !joined(host, router.host))
+      return false;
     std::vector<engine_process*> able;
     for (auto* e : world_.living_engines())
-      if (e->able() && joined(host, e->host())) able.push_back(e);
+      if (e->able() && joined(host, e->host()) && joined(router.host, e->host())) able.push_back(e);
     return std::any_of(able.begin(), able.end(), [&](const auto* d) {
       if (d->role() == msg::Role::BOTH) return true;
       return d->role() == msg::Role::DECODE &&
@@ -212,6 +218,10 @@ class chaos {
   }
 
   /// When nobody could serve the model: as a node sees it, which may be late, or in truth.
+  void look_regularly() {
+    look_for_gaps();
+    if (!done_) world_.when().after(gap_interval, no_process, [this] { look_regularly(); });
+  }
   void look_for_gaps() {
     for (auto& [host, n] : world_.nodes()) {
       const bool ready = n.up() && n.tree->data().front()->models().front().ready &&
@@ -224,7 +234,6 @@ class chaos {
         gaps_[host] = world_.now();
       }
     }
-    if (!done_) world_.when().after(gap_interval, no_process, [this] { look_for_gaps(); });
   }
 
   // -- at its end ------------------------------------------------------------------

@@ -1,5 +1,7 @@
 #include "apps/sim/checkers.hpp"
 
+#include "actors/request/attempt_policy.hpp"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -54,6 +56,13 @@ bool is_broken_protocol(const std::string& code) {
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }
 
+std::size_t faults_in(const run_record& r, const client_record& c) {
+  return static_cast<std::size_t>(
+      std::count_if(r.faults.begin(), r.faults.end(), [&](const done_fault& f) {
+        return f.victim != "nobody" && overlap(f.from, f.from, c.begun, c.ended);
+      }));
+}
+
 /// Whether something excuses a failure.
 bool excused(const run_record& r, const client_record& c) {
   const auto& code = c.failure->code;
@@ -74,6 +83,8 @@ bool excused(const run_record& r, const client_record& c) {
     return hit(r, c, {k::kill_hub}, c.host);
   // Each crash was the only thing that the engine was at, once alone by order: taken for its fault.
   if (code == "request_crashes_engine") return hit(r, c, {k::crash_in_step, k::crash_loop}, "");
+  // So many faults fell into its time that each may have cost an attempt.
+  if (faults_in(r, c) + 1 >= request::attempts_max) return !is_broken_protocol(code);
   // For whatever reason the last attempt failed: there was nobody else just then.
   return !is_broken_protocol(code) &&
          std::any_of(r.no_capacity.begin(), r.no_capacity.end(), [&](const auto& g) {

@@ -68,7 +68,10 @@ void client::on_failed(const request::failure& why) {
 }
 
 void client::ended() {
-  if (record_->failure) phases_.ends(record_->id);
+  if (record_->failure) {
+    phases_.ends(record_->id);
+    if (record_->on_failed) record_->on_failed();
+  }
   ++record_->endings;
   record_->ended = world_.now();
   world_.log().tell(world_.now(), record_->name, [&] {

@@ -7,6 +7,7 @@
 #include "actors/request/submission.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,8 @@ struct client_record {
   std::vector<expected_choice> got;
   std::optional<request::totals> sum;
   std::optional<request::failure> failure;
+
+  std::function<void()> on_failed;
 
   bool over() const { return endings > 0 || left || cut_off || refused; }
 };
