@@ -171,7 +171,6 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
         self->state.find_hubs(*x.all);
         if (!x.lost_host.empty()) self->state.policy->lose_host(x.lost_host);
       },
-      [self](const read_books&) { return router_books{self->state.policy->open_leases()}; },
       link::on<msg::RouteRequest>(
           [&s](const link::origin& from, msg::RouteRequest::Reader in) { s.route(from, in); }),
       link::on<msg::RouteRelease>(

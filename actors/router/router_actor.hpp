@@ -28,12 +28,6 @@ struct router_options {
       0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
 };
 
-/// To a router, inside the process: how many leases are open? Answered with `router_books`.
-struct read_books {};
-struct router_books {
-  std::size_t open_leases = 0;
-};
-
 /// To a shard: whom have you leased what to? Answered with `leases_report`.
 struct describe_leases {};
 struct leases_report {
@@ -48,7 +42,5 @@ caf::actor spawn_router(caf::actor_system& system, router_options options);
 
 }  // namespace troupe::router
 
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::read_books)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::router_books)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::describe_leases)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::leases_report)

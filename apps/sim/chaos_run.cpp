@@ -295,9 +295,9 @@ class chaos {
     for (const auto& r : world_.when().actors_named(router_node.process, "router"))
       world_.system().spawn(
           [this](caf::event_based_actor* self, const caf::actor& router) {
-            self->request(router, caf::infinite, router::read_books{})
-                .then([this](const router::router_books& b) {
-                  record_.router_leases = b.open_leases;
+            self->request(router, caf::infinite, router::describe_leases{})
+                .then([this](const router::leases_report& b) {
+                  record_.router_leases = b.leases.size();
                 });
           },
           r);
