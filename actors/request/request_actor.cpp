@@ -5,6 +5,7 @@
 #include "actors/router/router_policy.hpp"
 #include "messages/base/planted.hpp"
 #include "messages/finish_reason.hpp"
+#include "messages/job_codes.hpp"
 
 #include <caf/all.hpp>
 
@@ -273,7 +274,12 @@ struct request_state {
     auto* l = find(msg::read(in->getKey()));
     if (!l) return;
     const std::string worker = in->getWorker().cStr();
+    if (!open_at(*l, worker)) return;  // its end has been told before, by itself or by others
     close_job(*l, worker);
+    // Of prefill only the word of its end was lost: decode has what it needs.
+    if (in->getFailure().getCode() == msg::job_lost && l->came_tokens > 0 &&
+        l->decode->worker().name != worker)
+      return;
     end_attempt(*l, attempt_end::job_ended, worker, read(in->getFailure()),
                 in->getFailure().getRetryable());
   }
@@ -306,6 +312,10 @@ struct request_state {
                   {500, "token_gap", "A worker ended without the last tokens.", "", {}});
   }
 
+  static bool open_at(const leg& l, const std::string& worker) {
+    auto at = [&](const auto& job) { return job && job->open() && job->worker().name == worker; };
+    return at(l.prefill) || at(l.decode);
+  }
   void close_job(leg& l, const std::string& worker) {
     for (auto* job : {&l.prefill, &l.decode})
       if (*job && (*job)->worker().name == worker) (*job)->done();

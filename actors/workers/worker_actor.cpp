@@ -29,7 +29,8 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
           [&s](const link::origin& from, msg::MoveJob::Reader in) { s.move(from, in); }),
       on<msg::PromptPart>([&s](msg::PromptPart::Reader in) { s.take_part(in); }),
       on<msg::CancelJobs>([&s](msg::CancelJobs::Reader in) { s.cancel(in); }),
-      on<msg::RenewLeases>([&s](msg::RenewLeases::Reader in) { s.renew(in); }),
+      on<msg::RenewLeases>(
+          [&s](const link::origin& from, msg::RenewLeases::Reader in) { s.renew(from, in); }),
       on<msg::EngineCommand>([&s](const link::origin& from, msg::EngineCommand::Reader in) {
         s.command(from.from.name, in);
       }),

@@ -3,6 +3,7 @@
 #include "actors/workers/token_batch.hpp"
 #include "actors/workers/worker_state.hpp"
 #include "messages/base/planted.hpp"
+#include "messages/job_codes.hpp"
 
 #include <caf/all.hpp>
 
@@ -363,9 +364,24 @@ void worker_state::cancel(msg::CancelJobs::Reader in) {
     }
 }
 
-void worker_state::renew(msg::RenewLeases::Reader in) {
-  for (auto key : in.getKeys())
-    if (auto* j = find(msg::read(key))) j->lease_until = now() + j->lease;
+void worker_state::renew(const link::origin& from, msg::RenewLeases::Reader in) {
+  for (auto key : in.getKeys()) {
+    if (auto* j = find(msg::read(key)))
+      j->lease_until = now() + j->lease;
+    else
+      tell_lost(from.from.name, msg::read(key));
+  }
+}
+
+/// Its requester takes it for open: the job, or the word of its end, was on a link that ended, and
+/// nobody else would ever tell. Of one that has ended otherwise the requester has heard by now.
+void worker_state::tell_lost(const std::string& requester, const transfer::job_key& key) {
+  msg::draft<msg::JobFailed> d;
+  write(d->initKey(), key);
+  d->setWorker(options.self.name);
+  write_failure(d->initFailure(), {msg::job_lost, options.self.name + " does not have the job"},
+                status_unavailable, true);
+  send(requester, std::move(d));
 }
 
 /// Leases and deadlines: an isolated worker frees by itself what nobody asks for any more.

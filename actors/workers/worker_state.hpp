@@ -117,7 +117,8 @@ struct worker_state {
   void adopt_if_complete(job& j);
   void tell_prefilled_if_complete(job& j);
   void cancel(msg::CancelJobs::Reader in);
-  void renew(msg::RenewLeases::Reader in);
+  void renew(const link::origin& from, msg::RenewLeases::Reader in);
+  void tell_lost(const std::string& requester, const transfer::job_key& key);
   void watch();
   void reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why);
   void reject(job& j, const refusal& why);

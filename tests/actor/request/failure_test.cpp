@@ -51,6 +51,40 @@ TEST_CASE_METHOD(stage, "a failed leg ends the other one and is avoided by the n
   CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("kv_exhausted"));
 }
 
+TEST_CASE_METHOD(stage, "a job that got lost on its way is done elsewhere") {
+  submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  bad_end<msg::JobFailed>(key, decode, 503, "job_lost", true);
+  CHECK(asked_once().exclude == lines{decode.name});
+}
+
+TEST_CASE_METHOD(stage, "what is said of a job that is not open any more has no effect") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  accept(key, prefill, 10, 6);
+  prefill_done(key);
+  tokens(key, decode, 0, {1, 2});
+  bad_end<msg::JobFailed>(key, prefill, 503, "job_lost", true);
+  tokens(key, decode, 2, {3}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2, 3});
+  CHECK(c.sink->ends.size() == 1);
+}
+
+TEST_CASE_METHOD(stage, "where the word of prefill's end was lost, the stream goes on") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  accept(key, prefill, 10, 6);
+  tokens(key, decode, 0, {1, 2});
+  bad_end<msg::JobFailed>(key, prefill, 503, "job_lost", true);
+  tokens(key, decode, 2, {3}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2, 3});
+  CHECK(c.sink->ends.size() == 1);
+  check_all_released();
+}
+
 TEST_CASE_METHOD(stage, "when prefill fails decode is cancelled") {
   submit();
   auto key = asked_once().key;

@@ -97,6 +97,25 @@ TEST_CASE_METHOD(alone, "a renewed lease holds") {
   CHECK(m.host->routes() == 1);
 }
 
+TEST_CASE_METHOD(alone, "who renews a job that is not here is told that it was lost") {
+  give();
+  work();
+  msg::draft<msg::RenewLeases> d;
+  auto keys = d->initKeys(2);
+  for (unsigned i = 0; i < 2; ++i) {
+    keys[i].setRequestLow(1);
+    keys[i].setAttempt(1 + i);
+  }
+  office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+  run();
+  const auto told = take_envelopes<msg::JobFailed>(requester);
+  REQUIRE(told.size() == 1);
+  msg::view<msg::JobFailed> in{told[0].second};
+  CHECK(in->getKey().getAttempt() == 2);
+  CHECK(std::string(in->getFailure().getCode().cStr()) == "job_lost");
+  CHECK(in->getFailure().getRetryable());
+}
+
 TEST_CASE_METHOD(alone, "a job ends at its deadline") {
   terms t;
   t.deadline_ms = 500;
@@ -142,9 +161,10 @@ TEST_CASE_METHOD(alone, "a cancel ends that attempt only") {
   work();
   auto batches = take_envelopes<msg::TokenBatch>(requester);
   REQUIRE_FALSE(batches.empty());
-  for (auto& [from, e] : batches)
-    for (auto s : msg::view<msg::TokenBatch> { e } -> getStreams())
-      CHECK(s.getKey().getAttempt() == 2);
+  for (auto& [from, e] : batches) {
+    msg::view<msg::TokenBatch> batch{e};
+    for (auto s : batch->getStreams()) CHECK(s.getKey().getAttempt() == 2);
+  }
 }
 
 TEST_CASE_METHOD(alone, "what cannot be read or has no token is refused, and holds nothing") {
