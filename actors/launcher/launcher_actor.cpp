@@ -54,6 +54,11 @@ void launcher_state::announce_last(msg::EntryState s) {
 
 void launcher_state::start() {
   if (stopping) return;
+  // Whoever had no link when the last one ended hears of it now, or when its own is back.
+  if (generation > 0)
+    for (const auto& name : options.neighbours)
+      options.office->send({name, 0}, {launcher_name(options.engine), 0},
+                           end_of(options.engine.name, generation, {}));
   ++starts;
   generation = options.next_generation();
   told_to_end = ordered_to_end = false;
@@ -159,16 +164,34 @@ void launcher_state::status(const link::origin& from, msg::EngineStatus::Reader 
   if (!drain && state == msg::EntryState::DRAINING && !stopping) release();
 }
 
-void launcher_state::tell_neighbours() {
-  if (last.transfer_address.empty()) return;  // it never had KV to exchange
+/// Its older incarnations are dead. `address`: of the last one's KV transport; empty: who has met
+/// it knows.
+msg::envelope<msg::EngineCommand> launcher_state::end_of(const std::string& engine, std::uint64_t g,
+                                                         const std::vector<std::uint8_t>& address) {
   msg::draft<msg::EngineCommand> d;
   auto peer = d->initPeerEnded();
-  peer.setEngine(options.engine.name);
-  peer.setGeneration(generation);
-  peer.setTransferAddress(kj::arrayPtr(last.transfer_address.data(), last.transfer_address.size()));
-  const auto told = std::move(d).freeze().value();
+  peer.setEngine(engine);
+  peer.setGeneration(g);
+  peer.setTransferAddress(kj::arrayPtr(address.data(), address.size()));
+  return std::move(d).freeze().value();
+}
+
+void launcher_state::tell_neighbours() {
+  if (last.transfer_address.empty()) return;  // it never had KV to exchange
+  const auto told = end_of(options.engine.name, generation, last.transfer_address);
   for (const auto& name : options.neighbours)
     options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+}
+
+/// While it had no link, or its process stood still, it may not have heard of ends of others: their
+/// buffers would wait for them.
+void launcher_state::tell_of_neighbours() {
+  if (!options.view) return;
+  const auto all = options.view->get();
+  for (const auto& name : options.neighbours)
+    if (const auto i = all->find(name); i != all->end() && i->second.generation > 0)
+      options.office->send({options.engine.name, generation}, {launcher_name(options.engine), 0},
+                           end_of(name, i->second.generation - 1, {}));
 }
 
 /// Who was at hand when the engine crashed. Before anybody hears of its end, and by the same
@@ -286,7 +309,9 @@ void launcher_state::still_unlinked(std::uint64_t g, std::uint64_t outage) {
     announce_last(msg::EntryState::UNKNOWN);
 }
 void launcher_state::link_back(const link::link_up& x) {
-  if (x.peer.generation == generation) linked = true;
+  if (x.peer.generation != generation) return;
+  linked = true;
+  tell_of_neighbours();
 }
 void launcher_state::check_link(std::uint64_t g, std::uint64_t outage) {
   if (g != generation || outage != outages || linked || !child) return;

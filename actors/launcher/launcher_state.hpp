@@ -84,7 +84,10 @@ struct launcher_state {
   void check_loading(std::uint64_t g, std::uint64_t seen);
   void status(const link::origin& from, msg::EngineStatus::Reader in);
   void report(msg::WorkerReport::Reader r);
+  static msg::envelope<msg::EngineCommand> end_of(const std::string& engine, std::uint64_t g,
+                                                  const std::vector<std::uint8_t>& address);
   void tell_neighbours();
+  void tell_of_neighbours();
   void name_suspects(const exit_status& status);
   void child_gone(const child_ended& x);
   void ended(supervision::ending how, const std::string& reason);

@@ -158,11 +158,15 @@ void worker_state::audit(const std::string& reply_to) {
 /// ends.
 void worker_state::peer_ended(msg::PeerEnded::Reader peer) {
   if (!options.hand_over) return;
+  auto told = peer.getTransferAddress();
+  std::vector<std::byte> address(reinterpret_cast<const std::byte*>(told.begin()),
+                                 reinterpret_cast<const std::byte*>(told.end()));
   auto known = peers.find(peer.getEngine().cStr());
-  if (known != peers.end() && known->second.first <= peer.getGeneration()) peers.erase(known);
-  auto address = peer.getTransferAddress();
-  options.hand_over->worker_gone(
-      {reinterpret_cast<const std::byte*>(address.begin()), address.size()}, true);
+  if (known != peers.end() && known->second.first <= peer.getGeneration()) {
+    if (address.empty()) address = std::move(known->second.second);
+    peers.erase(known);
+  }
+  if (!address.empty()) options.hand_over->worker_gone(address, true);
 }
 
 /// Takes nothing new; what runs may end within `within`, and is then ended as retryable, so that

@@ -35,6 +35,7 @@ TEST_CASE("the other engines of the host are told when a process that had KV to 
   s.child_ends(1);  // before it was ready: nobody can have met it
   CHECK(s.take_envelopes<msg::EngineCommand>(s.neighbour).empty());
   s.advance(1s);
+  s.take_envelopes<msg::EngineCommand>(s.neighbour);
   s.tell_status(state::READY, 102);
   s.child_ends(9, true);
   const auto told = s.take_envelopes<msg::EngineCommand>(s.neighbour);
@@ -45,8 +46,45 @@ TEST_CASE("the other engines of the host are told when a process that had KV to 
   CHECK(std::string(peer.getEngine().cStr()) == "decode/p/h0.0");
   CHECK(peer.getGeneration() == 102);
   CHECK(peer.getTransferAddress() == "where"_kj.asBytes());
+  // Once more when the next one starts, for whoever had no link just then.
   s.advance(1s);
+  const auto again = s.take_envelopes<msg::EngineCommand>(s.neighbour);
+  REQUIRE(again.size() == 1);
+  msg::view<msg::EngineCommand> later{again[0].second};
+  CHECK(later->getPeerEnded().getGeneration() == 102);
+  s.advance(10s);
   CHECK(s.take_envelopes<msg::EngineCommand>(s.neighbour).empty());
+}
+
+TEST_CASE("an engine whose link is back hears which incarnations of its neighbours are dead") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  auto all = std::make_shared<directory::snapshot>(*s.view->get());
+  auto& e = (*all)["prefill/p/h0.0"];
+  e.name = "prefill/p/h0.0";
+  e.generation = 33;
+  s.view->set(all);
+  s.take_envelopes<msg::EngineCommand>(s.worker);
+  link::link_up up;
+  up.peer.engine = "decode/p/h0.0";
+  SECTION("its own link") {
+    up.peer.generation = 101;
+    caf::anon_send(s.launcher, up);
+    s.run();
+    const auto told = s.take_envelopes<msg::EngineCommand>(s.worker);
+    REQUIRE(told.size() == 1);
+    msg::view<msg::EngineCommand> in{told[0].second};
+    REQUIRE(in->isPeerEnded());
+    CHECK(std::string(in->getPeerEnded().getEngine().cStr()) == "prefill/p/h0.0");
+    CHECK(in->getPeerEnded().getGeneration() == 32);
+    CHECK(in->getPeerEnded().getTransferAddress().size() == 0);
+  }
+  SECTION("that of an older incarnation") {
+    up.peer.generation = 100;
+    caf::anon_send(s.launcher, up);
+    s.run();
+    CHECK(s.take_envelopes<msg::EngineCommand>(s.worker).empty());
+  }
 }
 
 TEST_CASE("an engine that ends with its launcher is told of, too") {

@@ -91,6 +91,23 @@ TEST_CASE("a worker of the same host dies without the transport's noticing: its 
   }
 }
 
+TEST_CASE("who is told of a death by name alone knows whose buffers that concerns") {
+  for (int after = 5; after < 60; after += 9) {
+    INFO("after turns: " << after);
+    fleet f;
+    f.add("prefill/p/a.0", 1, msg::Role::PREFILL);
+    auto& d0 = f.add("decode/p/a.0", 3, msg::Role::DECODE);
+    f.add("decode/p/a.1", 4, msg::Role::DECODE);
+    auto x = f.ask(long_wish());
+    f.turns(after);
+    f.names_only = true;
+    f.kill(d0, true);
+    f.finish({x.a});
+    REQUIRE(x.a->end);
+    f.check_all_idle();
+  }
+}
+
 TEST_CASE("a worker of role both dies in the middle of several choices") {
   auto w = long_wish();
   w.choices = 2;
