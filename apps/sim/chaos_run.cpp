@@ -88,7 +88,12 @@ class chaos {
   explicit chaos(const run_options& o)
       : options_(o), world_(o.seed, make_cluster(seeded{o.seed, 10}), o.readable),
         injector_(world_, phases_, [this](const msg::request_id& id) { return home_of(id); }) {
-    world_.when().on_message = [this](const caf::type_erased_tuple& m) { phases_.sees(m); };
+    world_.when().on_message = [this](const caf::type_erased_tuple& m) {
+      phases_.sees(m);
+      // What the router is about to find: a gap may be shorter than the time between two looks.
+      if (m.size() == 2 && m.match_element<msg::envelope<msg::RouteRequest>>(1) && !done_)
+        look_for_gaps();
+    };
     phases_.on_change = [this](const msg::request_id& id, const phase_watch::state& s) {
       injector_.reached(id, s);
       if (s.now == phase::finishing)
@@ -200,14 +205,26 @@ class chaos {
     return a == b || !(net.is_cut(a, b) || net.is_cut(b, a));
   }
 
-  /// Whether anybody could serve a client of this host, in truth.
+  /// Whether anybody could serve a client of this host, in truth, and its node and the router's
+  /// know of it.
   bool capacity_from(const std::string& host) {
     const auto& router = world_.node_at(world_.cluster().routers.front().host);
     if (!router.up() || world_.when().frozen(router.process) || !joined(host, router.host))
       return false;
+    const auto& home = world_.node_at(host);
+    if (!home.up()) return false;
+    const auto here = home.tree->data().view()->get();
+    const auto there = router.tree->data().view()->get();
+    const auto known = [](const directory::snapshot& all, const engine_process& e) {
+      const auto i = all.find(e.name());
+      return i != all.end() && i->second.generation == e.generation() &&
+             i->second.state == msg::EntryState::READY;
+    };
     std::vector<engine_process*> able;
     for (auto* e : world_.living_engines())
-      if (e->able() && joined(host, e->host()) && joined(router.host, e->host())) able.push_back(e);
+      if (e->able() && known(*here, *e) && known(*there, *e) && joined(host, e->host()) &&
+          joined(router.host, e->host()))
+        able.push_back(e);
     return std::any_of(able.begin(), able.end(), [&](const auto* d) {
       if (d->role() == msg::Role::BOTH) return true;
       return d->role() == msg::Role::DECODE &&

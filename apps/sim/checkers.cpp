@@ -1,6 +1,7 @@
 #include "apps/sim/checkers.hpp"
 
 #include "actors/request/attempt_policy.hpp"
+#include "messages/job_codes.hpp"
 
 #include <algorithm>
 #include <array>
@@ -59,7 +60,7 @@ bool is_broken_protocol(const std::string& code) {
 std::size_t faults_in(const run_record& r, const client_record& c) {
   return static_cast<std::size_t>(
       std::count_if(r.faults.begin(), r.faults.end(), [&](const done_fault& f) {
-        return f.victim != "nobody" && overlap(f.from, f.from, c.begun, c.ended);
+        return f.victim != "nobody" && overlap(f.from, f.until + short_timeout, c.begun, c.ended);
       }));
 }
 
@@ -174,7 +175,7 @@ std::vector<finding> check_attempts(const run_record& r) {
   for (const auto& a : r.attempts) {
     const auto& c = *r.clients.at(a.client);
     // Leases are renewed as long as a request's node and the way to its workers are whole.
-    const bool explained = a.code == "lease_lapsed"
+    const bool explained = a.code == "lease_lapsed" || a.code == msg::job_lost
                                ? hit(r, c,
                                      {k::cut_link, k::cut_one_way, k::freeze_node, k::kill_node,
                                       k::lose_host, k::kill_hub, k::kill_link, k::kill_launcher,
