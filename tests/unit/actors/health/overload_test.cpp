@@ -43,7 +43,7 @@ struct world {
   time_point now{1h};
   time_point next_report = now + report;
   recorder events;
-  std::unique_ptr<engine::engine> machine;
+  std::unique_ptr<troupe::engine::engine> machine;
   health::progress_watch watch;
   health::probe_policy probing;
   std::deque<client> clients;
