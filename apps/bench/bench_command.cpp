@@ -106,7 +106,9 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   command->require_subcommand(1);
   auto settings = std::make_shared<bench_settings>();
   auto* run = command->add_subcommand(
-      "run", "Send requests on a schedule; latency counts from the time at which each was due");
+      "run",
+      "Send requests on a schedule, which one of --rate, --connections and --trace says; latency "
+      "counts from the time at which each was due");
   add_target_options(*run, *settings);
   add_schedule_options(*run, *settings);
   add_request_options(*run, *settings);

@@ -78,7 +78,9 @@ expected<void> read_tools(msg::Completion::Reader request, common_chat_templates
     break;
   }
   }
-  out.parallel_tool_calls = request.getParallelToolCalls();
+  // Who names a function means one call of it.
+  out.parallel_tool_calls = request.getParallelToolCalls() &&
+                            request.getToolChoice() != msg::ToolChoice::FUNCTION;
   return ok;
 }
 

@@ -414,6 +414,11 @@ TEST_CASE("a required tool must be called, with arguments that follow its schema
     CHECK_FALSE(allowed(*model, plan, call + "<tool_call>"));
     r.root.setParallelToolCalls(true);
     CHECK(allowed(*model, rendered(*model, r).plan, call + "\n" + call));
+    // A function that is named is called once.
+    r.root.setToolChoice(msg::ToolChoice::FUNCTION);
+    r.root.setToolName("pick");
+    CHECK(allowed(*model, rendered(*model, r).plan, call));
+    CHECK_FALSE(allowed(*model, rendered(*model, r).plan, call + "\n" + call));
   }
 }
 
