@@ -47,8 +47,8 @@ void router_policy::update(const directory::change& c) {
     // link, still has what was leased to it.
     w = worker{};
     w.entry = e;
-    for (const auto& [id, l] : leases_)
-      for_each_side(l, [&](worker& side, std::uint64_t tokens) {
+    for (const auto& [id, held] : leases_)
+      for_each_side(held, [&w, &l = held](worker& side, std::uint64_t tokens) {
         if (&side == &w) l.put_on(w, tokens);
       });
   }

@@ -124,14 +124,13 @@ class engine_process {
 /// What a launcher holds of it: its end ends the process, as with a real child.
 class child final : public launcher::process {
  public:
-  child(engine_process& p, schedule& s) : process_(&p), schedule_(&s) {}
+  explicit child(engine_process& p) : process_(&p) {}
   ~child() override;
   pid_t pid() const override { return static_cast<pid_t>(process_->process()); }
   void signal(int number) override { process_->signal(number); }
 
  private:
   engine_process* process_;
-  schedule* schedule_;
 };
 
 }  // namespace troupe::sim

@@ -143,7 +143,7 @@ expected<std::unique_ptr<launcher::process>> world::start_engine(
     return "an engine is started, generation " + std::to_string(made.generation());
   });
   if (on_engine_started) on_engine_started(made);
-  return std::unique_ptr<launcher::process>{std::make_unique<child>(made, *schedule_)};
+  return std::unique_ptr<launcher::process>{std::make_unique<child>(made)};
 }
 
 std::vector<engine_process*> world::living_engines() const {

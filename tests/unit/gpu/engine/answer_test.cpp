@@ -100,7 +100,7 @@ struct odd_rig {
     }
   }
   recorder events;
-  std::unique_ptr<engine::engine> machine;
+  std::unique_ptr<troupe::engine::engine> machine;
 };
 
 }  // namespace
