@@ -1,0 +1,308 @@
+#include "actors/admission/gate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace troupe::admission {
+
+namespace {
+
+/// Of the newest request, in the mean of a tenant's.
+constexpr double mean_weight = 0.05;
+
+}  // namespace
+
+std::string budget_name(const std::string& tenant, const std::string& model) {
+  return tenant + "/" + model;
+}
+
+gate::gate(std::vector<tenant_limits> limits, std::string gateway,
+           std::vector<std::string> gateways, std::uint64_t incarnation, time_point now)
+    : gateway_(std::move(gateway)) {
+  for (auto& l : limits) {
+    models_[l.model];
+    auto& p = parties_[{l.tenant, l.model}];
+    if (l.guaranteed_per_minute > 0 || l.open_max > 0)
+      p.budget = std::make_unique<budget_holder>(
+          budget_terms{l.guaranteed_per_minute, l.burst, l.floor_per_minute, l.open_max,
+                       gateways.size()},
+          owner_order(budget_name(l.tenant, l.model), gateways), incarnation, now);
+    p.limits = std::move(l);
+  }
+}
+
+bool gate::knows(const std::string& tenant, const std::string& model) const {
+  return parties_.contains({tenant, model});
+}
+
+double gate::guaranteed_waiting(const party& p, const model_state& m) const {
+  return m.queue.mu_of(p.limits.tenant, service_class::guaranteed);
+}
+
+/// All requests of a tenant are let in or refused as if they cost the same: otherwise small ones
+/// would take whatever comes free, and a large one would never find enough.
+double gate::usual_mu(const party& p, double mu) { return p.mean_mu > 0 ? p.mean_mu : mu; }
+
+/// Of a tenant that has nothing but its budget.
+seconds gate::budget_wait(party& p, const model_state& m, double mu, time_point now) {
+  if (p.limits.best_effort_weight > 0 || p.limits.guaranteed_per_minute <= 0) return seconds{0};
+  return p.budget->wait_for(usual_mu(p, mu), guaranteed_waiting(p, m), now);
+}
+
+seconds gate::capacity_wait(const model_state& m, const queued_request& r, time_point now) const {
+  if (m.window.has_room() && m.queue.empty()) return seconds{0};
+  const double rate = m.drain.per_second();
+  const double ahead = m.queue.mu_ahead(r) - m.drain.since_last(now);
+  if (ahead <= 0) return seconds{0};
+  return rate > 0 ? seconds{ahead / rate} : retry_after_unknown;
+}
+
+queued_request gate::place_of(party& p, const model_state& m, std::uint64_t id, double mu,
+                              time_point deadline, time_point now) {
+  const auto& l = p.limits;
+  queued_request r{
+      id, l.tenant, service_class::guaranteed, l.priority, std::max(l.guaranteed_per_minute, 1e-6),
+      mu, deadline};
+  const bool funded = l.guaranteed_per_minute > 0 &&
+                      p.budget->affords(mu + guaranteed_waiting(p, m), now);
+  if (!funded && l.best_effort_weight > 0) {
+    r.how = service_class::best_effort;
+    r.weight = l.best_effort_weight;
+  }
+  return r;
+}
+
+bool gate::check(party& p, model_state& m, const queued_request& r, time_point now, refusal& why) {
+  const auto& l = p.limits;
+  const auto refuse = [&](const char* reason, int status, seconds wait, std::string message) {
+    why = {reason, status, wait, std::move(message)};
+    return false;
+  };
+  const auto allowed = std::min<seconds>(l.wait_max, seconds(r.deadline - now));
+  if (const auto own = budget_wait(p, m, r.mu, now); own > allowed)
+    return refuse("tenant_limit", 429, own - allowed,
+                  fmt::format("Tenant '{}' has used its {:g} model units per minute of model '{}'.",
+                              l.tenant, l.guaranteed_per_minute, l.model));
+  if (m.window.slots() == 0)
+    return refuse("model_not_ready", 503, retry_after_unknown,
+                  fmt::format("No engine of model '{}' is ready.", l.model));
+  if (const auto queue = capacity_wait(m, r, now); queue > allowed)
+    return refuse("capacity", 429, queue - allowed,
+                  fmt::format("All capacity of model '{}' is in use, and the wait would be longer "
+                              "than {} ms.",
+                              l.model, std::chrono::ceil<milliseconds>(allowed).count()));
+  if (m.queue.mu() + r.mu > queued_mu_max)
+    return refuse("queue_full", 429, seconds{r.mu / std::max(m.drain.per_second(), 1e-3)},
+                  fmt::format("{:g} model units wait for model '{}', which is the limit.",
+                              queued_mu_max, l.model));
+  return true;
+}
+
+bool gate::would_admit(const standing_query& q, time_point now) {
+  auto& p = at(q.tenant, q.model);
+  auto& m = models_.at(q.model);
+  refusal why;
+  return check(p, m, place_of(p, m, 0, q.mu, q.deadline, now), now, why);
+}
+
+bool gate::arrive(const arrival& a, time_point now, refusal& why) {
+  auto& p = at(a.tenant, a.model);
+  auto& m = models_.at(a.model);
+  auto r = place_of(p, m, a.id, a.mu, a.deadline, now);
+  const bool in = check(p, m, r, now, why);
+  seconds more{0};
+  if (p.limits.guaranteed_per_minute > 0)
+    more = seconds{std::max(0.0, a.mu - usual_mu(p, a.mu)) / p.limits.guaranteed_per_minute * 60};
+  p.mean_mu = usual_mu(p, a.mu) + mean_weight * (a.mu - usual_mu(p, a.mu));
+  if (!in) {
+    ++p.refused[why.reason];
+    return false;
+  }
+  r.deadline = std::min(r.deadline, now + p.limits.wait_max + wait_slack +
+                                        std::chrono::duration_cast<time_point::duration>(more));
+  if (m.queue.empty()) m.waited = false;
+  waiting_[a.id] = a;
+  m.queue.push(std::move(r));
+  return true;
+}
+
+bool gate::may_begin(const queued_request& r, const std::string& model, time_point now) {
+  auto& p = at(r.tenant, model);
+  if (!p.budget) return true;
+  if (const auto most = p.budget->open_allowed(); most && p.open >= *most) return false;
+  return r.how == service_class::best_effort || p.budget->affords(r.mu, now);
+}
+
+void gate::begin(const queued_request& r, const std::string& model, model_state& m,
+                 time_point now) {
+  auto& p = at(r.tenant, model);
+  if (r.how == service_class::guaranteed && p.budget) p.budget->spend(r.mu, now);
+  const auto tokens = waiting_.at(r.id).prompt_tokens;
+  waiting_.erase(r.id);
+  m.drain.began(r.mu, m.waited, now);
+  m.waited = !m.queue.empty();
+  m.window.began(tokens);
+  ++p.open;
+  ++p.admitted;
+  p.reserved += r.mu;
+  running_[r.id] = {&p, &m, r.how, r.mu, tokens, false};
+}
+
+/// Best-effort requests whose tenant's budget has room for them by now.
+void gate::promote(const std::string& model, model_state& m, time_point now) {
+  for (auto& [name, p] : parties_) {
+    const auto& l = p.limits;
+    if (name.second != model || l.guaranteed_per_minute <= 0 || l.best_effort_weight <= 0) continue;
+    while (const auto* first = m.queue.first_of(l.tenant, service_class::best_effort)) {
+      if (!p.budget->affords(first->mu + guaranteed_waiting(p, m), now)) break;
+      m.queue.promote(l.tenant, l.priority, l.guaranteed_per_minute);
+    }
+  }
+}
+
+/// It was let in on an estimate that did not hold.
+refusal gate::too_late(party& p, const model_state& m, const queued_request& r, time_point now) {
+  if (m.window.slots() == 0)
+    return {"model_not_ready", 503, retry_after_unknown,
+            fmt::format("No engine of model '{}' is ready.", p.limits.model)};
+  if (const auto own = budget_wait(p, m, r.mu, now); own.count() > 0)
+    return {"tenant_limit", 429, own,
+            fmt::format("Tenant '{}' has used its model units of model '{}'.", r.tenant,
+                        p.limits.model)};
+  return {"capacity", 429,
+          std::max(capacity_wait(m, r, now), seconds{r.mu / std::max(m.drain.per_second(), 1.0)}),
+          fmt::format("All capacity of model '{}' is in use.", p.limits.model)};
+}
+
+std::vector<verdict> gate::pump(time_point now) {
+  std::vector<verdict> out;
+  for (auto& [name, m] : models_) {
+    promote(name, m, now);
+    while (m.window.has_room()) {
+      auto r = m.queue.next([&](const queued_request& x) { return may_begin(x, name, now); });
+      if (!r) break;
+      begin(*r, name, m, now);
+      out.push_back({r->id, std::nullopt});
+    }
+    for (const auto& r : m.queue.take_late(now)) {
+      waiting_.erase(r.id);
+      auto& p = at(r.tenant, name);
+      out.push_back({r.id, too_late(p, m, r, now)});
+      ++p.refused[out.back().why->reason];
+    }
+  }
+  return out;
+}
+
+void gate::prefilled(std::uint64_t id) {
+  const auto i = running_.find(id);
+  if (i == running_.end() || std::exchange(i->second.prefilled, true)) return;
+  i->second.model->window.prefilled(i->second.prompt_tokens);
+}
+
+void gate::over(std::uint64_t id) {
+  const auto i = running_.find(id);
+  if (i == running_.end() || i->second.over) return;
+  prefilled(id);
+  i->second.over = true;
+  i->second.model->window.ended();
+  --i->second.who->open;
+}
+
+bool gate::ended(std::uint64_t id, double mu, time_point now) {
+  if (const auto w = waiting_.find(id); w != waiting_.end()) {
+    models_.at(w->second.model).queue.remove(id);
+    waiting_.erase(w);
+    return false;
+  }
+  const auto i = running_.find(id);
+  if (i == running_.end()) return false;
+  over(id);
+  auto& r = i->second;
+  auto& p = *r.who;
+  p.reserved = std::max(0.0, p.reserved - r.mu);
+  p.charged += mu;
+  if (r.how == service_class::guaranteed && p.budget) {
+    if (mu < r.mu)
+      p.budget->refund(r.mu - mu, now);
+    else if (mu > r.mu)
+      p.budget->spend(mu - r.mu, now);
+  }
+  const double weight = r.how == service_class::guaranteed
+                            ? std::max(p.limits.guaranteed_per_minute, 1e-6)
+                            : p.limits.best_effort_weight;
+  r.model->queue.charge(p.limits.tenant, r.how, p.limits.priority, weight, mu - r.mu);
+  running_.erase(i);
+  return true;
+}
+
+void gate::supply(const std::string& model, const capacity_window::supply& s,
+                  double mu_per_second) {
+  const auto i = models_.find(model);
+  if (i == models_.end()) return;
+  i->second.window.update(s);
+  i->second.drain.expect(mu_per_second);
+}
+
+standing gate::where(const std::string& tenant, const std::string& model, time_point now) {
+  auto& p = at(tenant, model);
+  if (p.limits.guaranteed_per_minute <= 0) return {};
+  const double has = std::max(0.0, p.budget->within_reach(now));
+  const double rate = p.limits.guaranteed_per_minute / 60;
+  return {p.limits.guaranteed_per_minute, has, seconds{std::max(0.0, p.limits.burst - has) / rate}};
+}
+
+std::vector<gate::outgoing> gate::words(time_point now) {
+  std::vector<outgoing> out;
+  for (auto& [name, p] : parties_) {
+    if (!p.budget) continue;
+    const auto& q = models_.at(name.second).queue;
+    double need = 0;
+    if (p.limits.guaranteed_per_minute > 0) {
+      const auto* first = q.first_of(name.first, service_class::guaranteed);
+      if (first == nullptr) first = q.first_of(name.first, service_class::best_effort);
+      if (first != nullptr && !p.budget->affords(first->mu, now)) need = first->mu;
+    }
+    const auto waiting = static_cast<std::uint32_t>(q.size_of(name.first));
+    const auto want = p.open + waiting + (p.open + waiting > 0 ? 1U : 0U);
+    if (!p.budget->word_due(need, want, now)) continue;
+    const auto owner = p.budget->owner(now);
+    if (!owner) continue;
+    out.push_back(
+        {*owner, budget_name(name.first, name.second), p.budget->word(need, p.open, want, now)});
+  }
+  return out;
+}
+
+void gate::answered(const std::string& budget, const std::string& by, const owner_word& in,
+                    time_point now) {
+  const auto slash = budget.find('/');
+  if (slash == std::string::npos) return;
+  const auto i = parties_.find({budget.substr(0, slash), budget.substr(slash + 1)});
+  if (i != parties_.end() && i->second.budget) i->second.budget->answered(by, in, now);
+}
+
+void gate::reachable(const std::string& gateway, bool is, time_point now) {
+  for (auto& [name, p] : parties_)
+    if (p.budget) p.budget->reachable(gateway, is, now);
+}
+
+std::vector<tenant_account> gate::accounts(time_point now) {
+  std::vector<tenant_account> out;
+  for (auto& [name, p] : parties_) {
+    const auto& q = models_.at(name.second).queue;
+    out.push_back({name.first, name.second, p.admitted, p.refused, p.charged, p.reserved, p.open,
+                   q.size_of(name.first), q.mu_of(name.first),
+                   p.budget && p.budget->on_floor(now)});
+  }
+  return out;
+}
+
+double gate::reserved_mu() const {
+  double sum = 0;
+  for (const auto& [name, p] : parties_) sum += p.reserved;
+  return sum;
+}
+
+}  // namespace troupe::admission

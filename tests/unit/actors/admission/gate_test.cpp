@@ -1,0 +1,318 @@
+#include "actors/admission/budget_owner.hpp"
+#include "actors/admission/gate.hpp"
+#include "actors/admission/retry_after.hpp"
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <queue>
+#include <random>
+
+using namespace troupe::admission;
+
+namespace {
+
+// How it can fail: a counter that leaks when a request is cancelled in the queue or while it runs;
+// a refusal without a time, or with one at which the client is refused again; a best-effort request
+// before a guaranteed one; requests that are let in and then wait at a worker.
+
+const time_point t0{std::chrono::hours{1}};
+time_point at(double s) {
+  return t0 + std::chrono::duration_cast<time_point::duration>(seconds{s});
+}
+
+tenant_limits limits(std::string name, double guaranteed, double weight = 0) {
+  tenant_limits l;
+  l.tenant = std::move(name);
+  l.model = "m";
+  l.guaranteed_per_minute = guaranteed;
+  l.burst = guaranteed / 10;
+  l.floor_per_minute = guaranteed / 20;
+  l.best_effort_weight = weight;
+  l.wait_max = milliseconds{2'000};
+  return l;
+}
+
+/// One gateway, which owns its tenants' budgets.
+struct desk {
+  gate g;
+  std::map<std::string, budget_owner> owners;
+  std::vector<tenant_limits> all;
+  std::uint64_t next = 1;
+
+  explicit desk(std::vector<tenant_limits> l, std::uint32_t slots = 4)
+      : g(l, "g0", {"g0"}, 1, t0), all(l) {
+    g.supply("m", {slots, 0, 1'000'000, 1}, 1);
+    for (const auto& x : l)
+      owners.emplace(
+          budget_name(x.tenant, x.model),
+          budget_owner{{x.guaranteed_per_minute, x.burst, x.floor_per_minute, x.open_max, 1},
+                       {"g0"},
+                       1,
+                       t0});
+  }
+  void talk(double s) {
+    for (int round = 0; round < 4; ++round) {
+      const auto words = g.words(at(s));
+      if (words.empty()) return;
+      for (const auto& w : words)
+        g.answered(w.budget, "g0", owners.at(w.budget).answer("g0", w.word, at(s)), at(s));
+    }
+  }
+  std::vector<verdict> pump(double s) {
+    talk(s);
+    auto out = g.pump(at(s));
+    talk(s);
+    for (auto& v : g.pump(at(s))) out.push_back(std::move(v));
+    return out;
+  }
+  std::optional<refusal> arrive(const std::string& who, double mu, double s,
+                                std::uint64_t* id = nullptr, double patience = 60) {
+    refusal why;
+    if (id) *id = next;
+    const bool in = g.arrive({next++, who, "m", mu, 100, at(s + patience)}, at(s), why);
+    return in ? std::nullopt : std::optional{why};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("Retry-After is exact in ms, rounded up in seconds, late by at most 20 %",
+          "[admission]") {
+  CHECK(retry_after(seconds{1.5}, 0) == milliseconds{1'500});
+  CHECK(retry_after(seconds{1.5}, 1) <= milliseconds{1'800});
+  CHECK(retry_after(seconds{0}, 0) == milliseconds{1});
+  CHECK(retry_after(seconds{1e9}, 0) == milliseconds{3'600'000});
+  CHECK(whole_seconds(milliseconds{1'001}) == 2);
+  CHECK(whole_seconds(milliseconds{1'000}) == 1);
+  CHECK(whole_seconds(milliseconds{1}) == 1);
+}
+
+TEST_CASE("reserve, settle, refund: a cancelled request costs nothing", "[admission]") {
+  desk d{{limits("a", 60)}};  // 1 MU/s, burst 6
+  d.pump(0);
+  std::uint64_t id = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 1, &id));
+  const auto begun = d.pump(1);
+  REQUIRE(begun.size() == 1);
+  CHECK_FALSE(begun[0].why);
+  CHECK(d.g.reserved_mu() == Approx(1));
+  CHECK(d.g.where("a", "m", at(1)).remaining == Approx(5).margin(0.01));
+  CHECK(d.g.ended(id, 0, at(1)));
+  CHECK_FALSE(d.g.ended(id, 0, at(1)));  // once
+  CHECK(d.g.reserved_mu() == 0);
+  d.pump(1);
+  CHECK(d.g.where("a", "m", at(1)).remaining == Approx(6).margin(0.01));
+  // More than was reserved is paid, too.
+  REQUIRE_FALSE(d.arrive("a", 1, 2, &id));
+  d.pump(2);
+  d.g.ended(id, 9, at(2));
+  d.pump(2);
+  CHECK(d.g.where("a", "m", at(2)).remaining == 0);
+  const auto why = d.arrive("a", 1, 2);
+  REQUIRE(why);
+  CHECK(std::string{why->reason} == "tenant_limit");
+  CHECK(why->http_status == 429);
+  CHECK(why->retry_after.count() == Approx(2).margin(0.1));  // 4 MU, less 2 s that it may wait
+}
+
+TEST_CASE("what waits is taken out without a trace", "[admission]") {
+  desk d{{limits("a", 0, 1)}, 1};
+  d.pump(0);
+  std::uint64_t first = 0, second = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &first));
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &second));
+  CHECK(d.pump(0).size() == 1);
+  CHECK(d.g.waiting() == 1);
+  CHECK_FALSE(d.g.ended(second, 0, at(0.1)));
+  CHECK(d.g.waiting() == 0);
+  CHECK(d.g.ended(first, 1, at(0.2)));
+  CHECK(d.g.open() == 0);
+  CHECK(d.g.accounts(at(1))[0].waiting_mu == 0);
+}
+
+TEST_CASE("guaranteed work goes before best-effort work that waits", "[admission]") {
+  desk d{{limits("bulk", 0, 1), limits("paid", 600)}, 1};
+  d.pump(0);
+  std::uint64_t running = 0, paid = 0;
+  REQUIRE_FALSE(d.arrive("bulk", 1, 0, &running));
+  CHECK(d.pump(0).size() == 1);
+  REQUIRE_FALSE(d.arrive("bulk", 0.5, 0));
+  REQUIRE_FALSE(d.arrive("paid", 1, 0, &paid));
+  CHECK(d.pump(0.1).empty());  // never what runs
+  d.g.ended(running, 1, at(0.2));
+  const auto next = d.pump(0.2);
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].id == paid);
+}
+
+TEST_CASE("a wait that is too long is refused at once, and one that became so when it is over",
+          "[admission]") {
+  auto l = limits("a", 0, 1);
+  l.wait_max = milliseconds{500};
+  desk d{{l}, 1};
+  d.g.supply("m", {1, 0, 1'000, 1}, 1);  // 1 MU/s
+  d.pump(0);
+  REQUIRE_FALSE(d.arrive("a", 1, 0));
+  d.pump(0);
+  REQUIRE_FALSE(d.arrive("a", 1, 0.0));
+  const auto why = d.arrive("a", 1, 0.0);
+  REQUIRE(why);
+  CHECK(std::string{why->reason} == "capacity");
+  CHECK(why->retry_after.count() == Approx(0.5));
+  const auto late = d.pump(0.7);
+  REQUIRE(late.size() == 1);
+  REQUIRE(late[0].why);
+  CHECK(late[0].why->http_status == 429);
+  // Nor is a deadline that cannot be met waited for.
+  REQUIRE_FALSE(d.arrive("a", 1, 0.7));
+  CHECK(d.arrive("a", 1, 0.7, nullptr, 0.1));
+}
+
+TEST_CASE("nobody can serve: 503", "[admission]") {
+  desk d{{limits("a", 600)}, 0};
+  d.pump(0);
+  const auto why = d.arrive("a", 1, 0);
+  REQUIRE(why);
+  CHECK(why->http_status == 503);
+  CHECK(std::string{why->reason} == "model_not_ready");
+}
+
+TEST_CASE("a cap of requests at a time", "[admission]") {
+  auto l = limits("a", 0, 1);
+  l.open_max = 2;
+  desk d{{l}, 8};
+  d.pump(0);
+  std::uint64_t id = 0;
+  for (int i = 0; i < 5; ++i) REQUIRE_FALSE(d.arrive("a", 0.1, 0, &id));
+  CHECK(d.pump(0.01).size() == 2);
+  CHECK(d.g.waiting() == 3);
+  CHECK(d.g.ended(1, 0.1, at(0.1)));
+  CHECK(d.pump(0.1).size() == 1);
+}
+
+TEST_CASE("prompts wait here, not at a worker", "[admission]") {
+  capacity_window w;
+  w.update({8, 0, 512, 1});
+  REQUIRE(w.has_room());
+  w.began(4'000);  // one always fits
+  CHECK_FALSE(w.has_room());
+  w.prefilled(4'000);
+  w.began(100);
+  CHECK(w.has_room());
+  w.prefilled(100);
+  w.ended();
+  w.ended();
+  // Of what is free each gateway takes its share.
+  w.update({8, 4, 512, 4});
+  CHECK(w.limit() == 1);
+  w.update({8, 16, 512, 4});
+  CHECK(w.limit() == 1);
+}
+
+namespace {
+
+/// Steady overload of one model by several tenants, one gateway: what is refused, and when a shadow
+/// of the same cost would have been let in.
+struct overload {
+  struct running {
+    double end;
+    std::uint64_t id;
+    double mu;
+    bool operator>(const running& o) const { return end > o.end; }
+  };
+  double goodput = 0, capacity = 0;
+  std::size_t refused = 0, right = 0;
+  std::vector<double> waits;
+
+  void run(std::uint64_t seed, std::vector<tenant_limits> tenants, const std::vector<double>& sizes,
+           double factor, double duration, std::uint32_t slots = 16) {
+    std::mt19937_64 draw{seed};
+    auto unit = [&] { return std::uniform_real_distribution<>{0, 1}(draw); };
+    desk d{tenants, slots};
+    const double speed = 0.5;  // MU per second and slot
+    d.g.supply("m", {slots, 0, 1'000'000, 1}, speed * slots);
+    std::priority_queue<running, std::vector<running>, std::greater<>> now_running;
+    std::map<std::uint64_t, std::pair<double, double>> waiting;  // arrival, mu
+    struct shadow {
+      std::size_t who;
+      double mu, at, told;
+    };
+    std::vector<shadow> shadows;
+    double mean = 0;
+    for (const double s : sizes) mean += s / static_cast<double>(sizes.size());
+    double next = 0, busy = 0;
+    const double step = 0.01, warm = 20;
+    for (double t = 0; t < duration; t += step) {
+      while (!now_running.empty() && now_running.top().end <= t) {
+        const auto r = now_running.top();
+        now_running.pop();
+        d.g.ended(r.id, r.mu, at(t));
+      }
+      while (next <= t) {
+        const std::size_t who = draw() % sizes.size();
+        const double mu = sizes[who] * (0.8 + 0.4 * unit());
+        const auto id = d.next;
+        if (const auto why = d.arrive(tenants[who].tenant, mu, t)) {
+          const double told = static_cast<double>(
+              whole_seconds(retry_after(why->retry_after, unit())));  // the header
+          if (t > warm && t < duration - 40) {
+            ++refused;
+            if (refused % 7 == 0) shadows.push_back({who, mu, t, told});
+          }
+        } else {
+          waiting[id] = {t, mu};
+        }
+        next += -std::log(1 - unit()) * mean / (factor * speed * slots);
+      }
+      for (const auto& v : d.pump(t)) {
+        const auto [since, mu] = waiting.at(v.id);
+        waiting.erase(v.id);
+        if (v.why) continue;
+        if (t > warm) waits.push_back(t - since);
+        now_running.push({t + mu / speed, v.id, mu});
+      }
+      if (t > warm) {
+        busy += static_cast<double>(now_running.size()) * step;
+        capacity += slots * step;
+      }
+      // Shadows ask, and take nothing.
+      std::erase_if(shadows, [&](const shadow& s) {
+        gate::standing_query q{tenants[s.who].tenant, "m", s.mu, at(t + 60)};
+        if (!d.g.would_admit(q, at(t))) return false;
+        const double real = t - s.at;
+        right += s.told >= real - step && s.told <= 1.2 * real + 1 ? 1 : 0;
+        return true;
+      });
+    }
+    // Those that nobody would have let in yet count as wrong.
+    goodput = busy;
+    checked = refused / 7;
+  }
+  std::size_t checked = 0;
+};
+
+}  // namespace
+
+TEST_CASE("overload 5x: capacity is used, and Retry-After is right", "[admission]") {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    INFO("seed " << seed);
+    // One who has a limit, two who share the rest.
+    auto a = limits("limited", 60), b = limits("b", 0, 1), c = limits("c", 0, 2);
+    b.wait_max = c.wait_max = milliseconds{1'500};
+    overload o;
+    o.run(seed, {a, b, c}, {1, 0.5, 2}, 5, 160);
+    const double share = static_cast<double>(o.right) /
+                         static_cast<double>(std::max<std::size_t>(1, o.checked));
+    std::sort(o.waits.begin(), o.waits.end());
+    std::printf("overload 5x, seed %zu: %.1f %% of capacity used; Retry-After right for %.1f %% of "
+                "%zu refusals; wait p95 %.2f s\n",
+                static_cast<std::size_t>(seed), 100 * o.goodput / o.capacity, 100 * share,
+                o.checked, o.waits[o.waits.size() * 95 / 100]);
+    CHECK(o.goodput >= 0.95 * o.capacity);
+    CHECK(share >= 0.9);
+  }
+}
