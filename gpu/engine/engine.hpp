@@ -1,5 +1,6 @@
 #pragma once
 
+#include "gpu/engine/job_cost.hpp"
 #include "gpu/engine/types.hpp"
 #include "messages/base/expected.hpp"
 
@@ -27,6 +28,8 @@ struct choice_delta {
   std::vector<token_logprob> logprobs;
   finish why = finish::none;
   std::string stop_text;
+  /// With the last choice's end: what the job has cost.
+  std::shared_ptr<const job_cost> cost = nullptr;
 };
 
 /// Why a job ended before it was done.
@@ -105,6 +108,9 @@ class event_sink {
   /// What is done from now on is done for these jobs: should the process crash, one of them may be
   /// why. None: it is nobody's.
   virtual void on_work(std::span<const job_id> jobs) { (void)jobs; }
+  /// What a job has cost since it was told last: right before it is done, failed, cancelled,
+  /// leaves, or has given out all its pieces. Not called for one that cost nothing.
+  virtual void on_cost(job_id job, const job_cost& cost) { (void)job, (void)cost; }
   /// The reservation of a generate job that waits for imports: positions [0, keep) are already
   /// here, token by token.
   virtual void on_import_ready(job_id job, position keep) = 0;

@@ -25,6 +25,7 @@ struct model_info {
   std::string no_ranges_reason;  ///< why not, for the error that restricts the model to role `both`
   bool add_bos = true;
   std::vector<token_id> end_tokens;  ///< end of generation
+  std::string device_class;          ///< what computes it: the same class takes the same time
 };
 
 /// How to choose a token. The draw for token i of choice c depends on (seed, c, i) only: a

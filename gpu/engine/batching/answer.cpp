@@ -84,6 +84,7 @@ void batching_engine::finish_choice(job& j, choice_run& c, choice_delta delta, f
   c.done = true;
   if (!j.probe) predictor_.learn(static_cast<std::uint32_t>(c.ids.size()));
   retire_sequence(j, c);
+  if (!j.probe && j.finished()) delta.cost = std::make_shared<const job_cost>(j.cost);
   sink_->on_delta(std::move(delta));
 }
 

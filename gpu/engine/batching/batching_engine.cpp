@@ -69,6 +69,7 @@ step_report batching_engine::step(event_sink& sink) {
 }
 
 void batching_engine::wait(std::chrono::milliseconds at_most) {
+  sampling_ = {};  // the next pass is none of those that were sampled for
   queue_.wait(lacks_buffers_ ? std::min(at_most, buffer_retry) : at_most);
 }
 

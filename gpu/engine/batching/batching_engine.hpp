@@ -3,6 +3,7 @@
 #include "gpu/engine/batching/command_queue.hpp"
 #include "gpu/engine/batching/composition.hpp"
 #include "gpu/engine/batching/job.hpp"
+#include "gpu/engine/batching/step_costs.hpp"
 #include "gpu/engine/make_engine.hpp"
 #include "gpu/kv/kv_pool.hpp"
 #include "gpu/kv/output_predictor.hpp"
@@ -140,6 +141,7 @@ class batching_engine final : public engine {
   const job* whose_turn();
   pass compose();
   void run(pass& p);
+  void charge(const pass& p, clock_time start, bool completed);
   void pass_done(pass& p, std::chrono::microseconds took);
   void pass_without_cells(pass& p);
 
@@ -153,6 +155,7 @@ class batching_engine final : public engine {
 
   // reporting.cpp
   void end(job& j);
+  void tell_cost(job& j);
   void fail(job& j, error why, bool retryable);
   void sweep();
   void keep_in_cache(kv::sequence kv, std::vector<token_id> tokens,
@@ -183,6 +186,8 @@ class batching_engine final : public engine {
   job_list aside_;  ///< computed prefill jobs without a grant whose place others needed; no order
   std::deque<kv_piece> arrivals_;
   sampler_scratch scratch_;
+  step_costs costs_;
+  std::chrono::nanoseconds sampling_{0};  ///< after the last pass: charged with the next one
 
   event_sink* sink_ = nullptr;  ///< during a step
   step_report report_;

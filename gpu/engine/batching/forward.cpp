@@ -107,6 +107,7 @@ void batching_engine::run(pass& p) {
   report_.forward = since(start);
   counters_.busy_us += static_cast<std::uint64_t>(report_.forward.count());
   report_.batch = static_cast<std::uint32_t>(p.tokens.size());
+  charge(p, start, status == forward_status::done);
   switch (status) {
   case forward_status::done:
     pass_done(p, report_.forward);
@@ -128,6 +129,34 @@ void batching_engine::run(pass& p) {
   }
 }
 
+/// Whoever is in a pass bears its time, whatever becomes of it. The sampling after a pass belongs
+/// to it, but ends jobs whose account must be complete by then: the next pass bears it.
+void batching_engine::charge(const pass& p, clock_time start, bool completed) {
+  const auto took = std::chrono::nanoseconds(options_.now() - start) +
+                    std::exchange(sampling_, std::chrono::nanoseconds(0));
+  std::vector<step_part> parts;
+  double streams = 0;
+  for (const auto& part : p.parts) {
+    parts.push_back({part.who.from, part.tokens, part.decode});
+    streams += part.decode ? 1 : 0;
+  }
+  const auto shares = costs_.divide(parts, took);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto& cost = p.parts[i].who.owner->cost;
+    (parts[i].decode ? cost.decode : cost.prefill) += shares[i];
+    if (!completed) continue;
+    if (parts[i].decode) {
+      ++cost.sampled;
+      cost.step_shares += 1 / streams;
+      cost.sampled_context += parts[i].from + 1.0;
+    } else {
+      cost.computed += parts[i].tokens;
+      cost.computed_context += context_of(parts[i]);
+    }
+  }
+  if (completed) costs_.learn(parts, took);
+}
+
 void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
   // The books first: what sampling ends may go to the cache with all that was computed.
   for (const auto& part : p.parts) {
@@ -144,6 +173,7 @@ void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
     if (!part.decode && !j.probe) report_.prefilled += part.tokens;
   }
   std::size_t batch_index = 0;
+  const auto before = options_.now();
   for (const auto& part : p.parts) {
     if (!part.decode) break;
     auto& j = *part.who.owner;
@@ -154,6 +184,7 @@ void batching_engine::pass_done(pass& p, std::chrono::microseconds took) {
     }
     ++batch_index;
   }
+  sampling_ = options_.now() - before;
   // A pass of a job that runs alone is nobody else's.
   if (auto& only = *p.parts.front().who.owner; batch_index > 0 && only.alone_passes_left > 0)
     --only.alone_passes_left;

@@ -110,6 +110,8 @@ struct job {
   std::uint32_t sampled = 0;  ///< by this engine
   std::optional<clock_time> decoding_since;
 
+  job_cost cost;  ///< so far, until it is told
+
   /// Positions that the base needs: all but the last prompt token, which is always a decode step of
   /// its own.
   position base_size() const { return static_cast<position>(prompt.size()) - 1; }

@@ -59,6 +59,7 @@ void batching_engine::deliver_pieces() {
 /// Exports the next piece of what is computed and granted. False: nothing (more) can go now.
 bool batching_engine::deliver_piece(job& j) {
   if (j.delivered >= j.base_size()) {
+    tell_cost(j);
     sink_->on_prefill_done(j.id, j.cached, j.queued, j.computed);
     if (j.prompt_in)
       keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j.chain);
@@ -88,7 +89,9 @@ bool batching_engine::deliver_piece(job& j) {
     return false;
   }
   sink_->on_work({&j.id, 1});
+  const auto start = options_.now();
   auto written = runner_->kv_export(j.base->slot(), piece.begin, piece.end, out.first(size));
+  j.cost.transfer += options_.now() - start;
   if (!written) {
     fail(j, written.error(), true);
     return false;
@@ -135,10 +138,11 @@ void batching_engine::take_arrival(kv_piece piece) {
   const auto tokens = piece.end - piece.begin;
   if (!evict_until_free(tokens)) return refuse("there are too few free cells");
   sink_->on_work({&j->id, 1});
-  if (auto done = runner_->kv_import(j->base->slot(), piece.begin, piece.end,
-                                     piece.buffer->bytes().first(piece.size));
-      !done)
-    return fail(*j, done.error(), true);
+  const auto start = options_.now();
+  const auto done = runner_->kv_import(j->base->slot(), piece.begin, piece.end,
+                                       piece.buffer->bytes().first(piece.size));
+  j->cost.transfer += options_.now() - start;
+  if (!done) return fail(*j, done.error(), true);
   j->base->extend(piece.begin, piece.end);
   j->arrived.emplace(piece.begin, piece.end);
   j->base_missing -= tokens;

@@ -11,10 +11,16 @@ namespace troupe::engine {
 
 /// The job holds nothing any more; it is forgotten at the end of the step.
 void batching_engine::end(job& j) {
+  tell_cost(j);
   release_kv(j);
   j.claim.reset();
   j.parking.clear();
   j.state = job_state::ended;
+}
+
+void batching_engine::tell_cost(job& j) {
+  const auto cost = std::exchange(j.cost, {});
+  if (!j.probe && cost.any()) sink_->on_cost(j.id, cost);
 }
 
 void batching_engine::fail(job& j, error why, bool retryable) {

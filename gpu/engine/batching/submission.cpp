@@ -190,6 +190,7 @@ void batching_engine::apply(leave_command& c) {
   if (j == nullptr) return;
   if (const auto* why = why_it_stays(*j)) return sink_->on_stays(c.id, {"cannot_move", why, {}});
   const auto answer = static_cast<std::uint32_t>(j->choices.front().ids.size());
+  tell_cost(*j);  // from here on it is another job's
   become_prefill(*j);
   sink_->on_leaving(c.id, j->prompt, answer);
 }

@@ -1,6 +1,7 @@
 // Loading: the model, its context, and what must be measured on it.
 
 #include "gpu/engine/llama/batch_storage.hpp"
+#include "gpu/engine/llama/device_class.hpp"
 #include "gpu/engine/llama/kv_format.hpp"
 #include "gpu/engine/llama/llama_runner.hpp"
 
@@ -150,6 +151,7 @@ expected<std::unique_ptr<llama_runner>> llama_runner::load(const llama_options& 
   }
   std::unique_ptr<llama_runner> runner(
       new llama_runner(std::move(*model), std::move(context), options));
+  runner->info_.device_class = device_class(options.gpu_layers, threads);
   runner->info_.kv_layout = layout_digest(*file, runner->model_.get(), params);
   if (auto measured = runner->calibrate(); !measured) return measured.error();
   return runner;

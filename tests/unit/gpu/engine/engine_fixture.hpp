@@ -56,6 +56,22 @@ class recorder : public event_sink {
            prefill_done.contains(id);
   }
 
+  /// What jobs cost, in all, and what came with their last token.
+  std::map<job_id, job_cost> costs, last_costs;
+
+  void on_cost(job_id job, const job_cost& cost) override {
+    REQUIRE(cost.any());
+    REQUIRE_FALSE(ended(job));
+    auto& sum = costs[job];
+    sum.prefill += cost.prefill;
+    sum.decode += cost.decode;
+    sum.transfer += cost.transfer;
+    sum.computed += cost.computed;
+    sum.computed_context += cost.computed_context;
+    sum.sampled += cost.sampled;
+    sum.step_shares += cost.step_shares;
+    sum.sampled_context += cost.sampled_context;
+  }
   void on_import_ready(job_id job, position keep) override {
     REQUIRE_FALSE(ended(job));
     REQUIRE(import_ready.emplace(job, keep).second);
@@ -94,6 +110,7 @@ class recorder : public event_sink {
     a.why = delta.why;
     a.stop_text = delta.stop_text;
     a.logprobs.insert(a.logprobs.end(), delta.logprobs.begin(), delta.logprobs.end());
+    if (delta.cost) REQUIRE(last_costs.emplace(delta.job, *delta.cost).second);
     emitted[{delta.job, delta.choice}].push_back(delta.emitted_bytes);
   }
   void on_done(job_id job, std::uint32_t count, std::chrono::microseconds) override {
