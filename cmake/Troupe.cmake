@@ -105,6 +105,16 @@ function(_troupe_ctest name default_label default_seconds)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
 endfunction()
 
+# _troupe_collect(NAME LABEL...): the target <label>_tests builds all programs of that label, and not what only others need.
+function(_troupe_collect name)
+  foreach(label IN LISTS ARGN)
+    if(NOT TARGET ${label}_tests)
+      add_custom_target(${label}_tests)
+    endif()
+    add_dependencies(${label}_tests ${name})
+  endforeach()
+endfunction()
+
 # troupe_test(NAME [CAF] [LABELS label...] [TIMEOUT seconds] SOURCES source... [LIBS lib...]): one Catch2 program, one ctest entry. LABELS: unit, actor,
 # sim, cluster, chaos, conformance, fuzz, gpu; unit when missing; model in addition, where the real model takes its time. The models' paths are TROUPE_TINY_GGUF and TROUPE_GEMMA_GGUF.
 function(troupe_test name)
@@ -118,6 +128,10 @@ function(troupe_test name)
   target_compile_definitions(${name} PRIVATE TROUPE_TINY_GGUF="${TROUPE_TINY_GGUF}" TROUPE_GEMMA_GGUF="${TROUPE_GEMMA_GGUF}")
   _troupe_configure(${name} ${caf} LIBS ${arg_LIBS} Catch2::Catch2)
   _troupe_ctest(${name} unit 120 LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} COMMAND ${name})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  _troupe_collect(${name} ${arg_LABELS})
 endfunction()
 
 # troupe_python_test(NAME SCRIPT file [LABELS label...] [TIMEOUT seconds] [ARGS arg...] [OPENAI]): a script on Python's standard library (unittest), or with
@@ -159,6 +173,7 @@ function(troupe_fuzz name)
     target_sources(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/fuzz_main.cpp")
     add_test(NAME ${name} COMMAND ${name} --seconds ${TROUPE_FUZZ_SECONDS} ${corpus})
   endif()
+  _troupe_collect(${name} fuzz)
   math(EXPR timeout "${TROUPE_FUZZ_SECONDS} + 60")
   set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout})
 endfunction()

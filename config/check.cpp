@@ -142,11 +142,13 @@ class checker {
   }
 
   void pool_sizes(const pool& p, const std::string& at) {
-    if (p.slots + p.cached_prefixes > sequences_max)
+    const auto most = p.engine == engine_kind::llama ? sequences_max : simulated_sequences_max;
+    if (p.slots + p.cached_prefixes > most)
       fail(where(at + (is_set(at + ".slots") ? ".slots" : ".cached_prefixes"), p.where),
            fmt::format("slots ({}) and cached_prefixes ({}) are together more than the {} "
-                       "sequences of an engine",
-                       p.slots, p.cached_prefixes, sequences_max));
+                       "sequences of a {} engine",
+                       p.slots, p.cached_prefixes, most,
+                       p.engine == engine_kind::llama ? "llama" : "simulated"));
     if (p.step_tokens < p.slots)
       fail(where(at + ".step_tokens", p.where),
            fmt::format("step_tokens ({}) is less than slots ({}): each running request needs a "

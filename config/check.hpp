@@ -7,9 +7,11 @@
 
 namespace troupe::config {
 
-/// Sequences that one engine can hold at most, running and cached together (llama.cpp's limit is
-/// 256; two are the runner's scratch).
+/// Sequences that one llama engine can hold at most, running and cached together (llama.cpp's limit
+/// is 256; two are the runner's scratch).
 inline constexpr std::uint32_t sequences_max = 254;
+/// The same of a simulated one; its worker has jobs for as many again that wait.
+inline constexpr std::uint32_t simulated_sequences_max = 1'024;
 /// Engines of all pools on one host.
 inline constexpr std::uint32_t engines_per_host_max = 64;
 /// Hosts of a cluster: every node is linked to every other.

@@ -74,10 +74,10 @@ def stages():
         tests("asan", "default", 10 * 60, "asan", ["unit", "actor", "fuzz"], jobs=JOBS, env=ASAN),
         Stage("build release", "all", 20 * 60, build("release")),
         tests("chaos", "all", 30 * 60, "release", ["chaos"], may_be_none=True),
-        Stage("build tsan", "all", 25 * 60, build("tsan")),
+        Stage("build tsan", "all", 25 * 60, build("tsan", "unit_tests", "actor_tests", "troupe")),
         tests("tsan", "all", 20 * 60, "tsan", ["unit", "actor"], jobs=JOBS, env=TSAN),
         Stage("clang-tidy", "all", 60 * 60, build("tidy")),
-        Stage("build fuzz", "all", 20 * 60, [["cmake", "--preset", "fuzz", "-DTROUPE_FUZZ_SECONDS=120"], ["cmake", "--build", "build/fuzz", "-j", JOBS]]),
+        Stage("build fuzz", "all", 20 * 60, [["cmake", "--preset", "fuzz", "-DTROUPE_FUZZ_SECONDS=120"], ["cmake", "--build", "build/fuzz", "-j", JOBS, "--target", "fuzz_tests"]]),
         tests("fuzz long", "all", 20 * 60, "fuzz", ["fuzz"], jobs=JOBS, env=ASAN),
     ]
 

@@ -81,8 +81,24 @@ TEST_CASE("checks across values and sections", "[config]") {
        {"no pool with role \"decode\""}},
 
       {"more sequences than an engine has",
-       [](sample& s) { s.pools += "slots = 200\ncached_prefixes = 100\n"; },
-       {"are together more than the 254 sequences"}},
+       [](sample& s) {
+         s.pools =
+             "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = ['h0']\nslots = 200\ncached_prefixes "
+             "= 100\n";
+       },
+       {"are together more than the 254 sequences of a llama engine"}},
+      {"more sequences than a simulated engine has",
+       [](sample& s) {
+         s.pools +=
+             "engine = 'simulated'\nslots = 1000\ncached_prefixes = 25\nstep_tokens = 1000\n";
+       },
+       {"are together more than the 1024 sequences of a simulated engine"}},
+      {"as many as a simulated engine has",
+       [](sample& s) {
+         s.pools +=
+             "engine = 'simulated'\nslots = 1000\ncached_prefixes = 24\nstep_tokens = 1000\n";
+       },
+       {}},
       {"a step too small for its slots",
        [](sample& s) { s.pools += "slots = 8\nstep_tokens = 7\n"; },
        {"step_tokens (7) is less than slots (8)"}},

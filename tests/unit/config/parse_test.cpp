@@ -166,7 +166,7 @@ TEST_CASE("all problems at once, in the order of the file", "[config]") {
       ("14:8: `role` is the string \"prefil\"; expected one of \"prefill\", \"decode\", \"both\"; "
        "did you mean \"prefill\"?"),
       "15:9: there is no host \"h9\"; did you mean \"h0\"?",
-      "16:9: `slots` is the string \"8\"; expected an integer from 1 to 255",
+      "16:9: `slots` is the string \"8\"; expected an integer from 1 to 1024",
       "18:8: there is no host \"ho\"; did you mean \"h0\"?",
   };
   for (const auto* line : expected) {
