@@ -29,10 +29,10 @@ route_query read(msg::RouteRequest::Reader in) {
   return q;
 }
 
-void write(msg::WorkerRef::Builder out, const directory::entry& e, bool same_host) {
-  out.setName(e.name);
-  out.setGeneration(e.generation);
-  out.setTransferAddress(kj::arrayPtr(e.transfer_address.data(), e.transfer_address.size()));
+void write(msg::WorkerRef::Builder out, const chosen_worker& w, bool same_host) {
+  out.setName(w.name);
+  out.setGeneration(w.generation);
+  out.setTransferAddress(kj::arrayPtr(w.transfer_address.data(), w.transfer_address.size()));
   out.setSameHost(same_host);
 }
 
@@ -55,7 +55,7 @@ msg::TransferPlan wire_plan(plan p) {
 worker_report read(msg::WorkerReport::Reader r) {
   return {r.getRunning(),        r.getQueued(),        r.getQueuedTokens(),    r.getKvUsedTokens(),
           r.getKvCachedTokens(), r.getKvTotalTokens(), r.getPrefilledTokens(), r.getSampledTokens(),
-          r.getBytesPerToken(),  r.getIdle()};
+          r.getBytesPerToken(),  r.getIdle(),          r.getBusyUs()};
 }
 
 std::uint64_t random_lease() {
@@ -74,6 +74,7 @@ struct router_state {
   router_options options;
   std::unique_ptr<router_policy> policy;
   std::vector<std::string> hubs;
+  std::mt19937_64 random;
   static constexpr const char* name = "router";
 
   explicit router_state(caf::event_based_actor* s) : self(s) {}
@@ -81,10 +82,14 @@ struct router_state {
     if (options.office) options.office->unbind(router_name, 0);
   }
 
+  time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
+
   void route(const link::origin& from, msg::RouteRequest::Reader in) {
     auto q = read(in);
     q.host = host_of(from.from);
     q.incarnation = from.from.generation;
+    q.now = now();
+    q.draw = random();
     // All is read before a lease is granted: one that nobody is told of would never come back.
     const msg::address to{in.getReplyTo().cStr(), 0};
     const auto key = msg::read(in.getKey());
@@ -137,7 +142,7 @@ struct router_state {
 
   /// Kept here and passed on to all hubs: never what this shard itself could not read.
   void report(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
-    policy->report(in.getWorker().cStr(), in.getGeneration(), read(in));
+    policy->report(in.getWorker().cStr(), in.getGeneration(), read(in), now());
     for (const auto& hub : hubs) options.office->send({hub, 0}, {router_name, 0}, e);
   }
 
@@ -158,9 +163,10 @@ struct router_state {
 caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options options) {
   auto& s = self->state;
   s.options = std::move(options);
+  const auto first = s.options.first_lease == 0 ? random_lease() : s.options.first_lease;
+  s.random.seed(first);  // each incarnation's is another, and a simulation's is its seed's
   s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models,
-                                             s.options.first_lease == 0 ? random_lease()
-                                                                        : s.options.first_lease);
+                                             first);
   s.options.office->bind(router_name, 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);

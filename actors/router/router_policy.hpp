@@ -1,14 +1,24 @@
 #pragma once
 
+#include "actors/capacity/cost_model.hpp"
 #include "actors/directory/directory_state.hpp"
+#include "actors/router/block_index.hpp"
+#include "actors/router/cache_correction.hpp"
+#include "actors/router/guess_book.hpp"
+#include "actors/router/link_speeds.hpp"
 #include "actors/router/session_book.hpp"
+#include "actors/router/speed_meter.hpp"
+#include "actors/router/worker_subsets.hpp"
 #include "topology/topology.hpp"
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -20,9 +30,10 @@ struct router_limits {
   std::uint32_t decode_prefills_tokens_max = 64;
   /// Leases that are open at once; above it requests are refused (503).
   std::size_t leases_max = 65'536;
-  /// Hashes remembered per worker; the oldest knowledge is not kept in order, so above it further
-  /// ones are ignored.
+  /// Blocks remembered per worker; above it further ones are ignored.
   std::size_t blocks_per_worker_max = 1'000'000;
+  /// Of all workers together.
+  block_index_limits index;
   /// Sessions whose last workers are remembered; the longest quiet one is forgotten first.
   std::size_t sessions_max = 65'536;
 };
@@ -34,11 +45,28 @@ inline constexpr float bytes_per_token_min = 0.1F;
 inline constexpr float bytes_per_token_max = 1'000.0F;
 /// Answers are counted up to this: most end long before their `max_tokens`.
 inline constexpr std::uint32_t answer_tokens_counted_max = 512;
-/// KV of so many tokens is moved in the time that one takes to be computed.
-inline constexpr double transfer_tokens_per_compute_token = 16;
-/// The pair that served a session last is preferred to others that have up to this much less work,
-/// in tokens: what it keeps of the session may be more than the chain can tell.
-inline constexpr double session_bonus_tokens = 512;
+/// The pair that served a session last is preferred to others by what these tokens take to be
+/// computed: what it keeps of the session may be more than the chain can tell, and a session moves
+/// only when that costs less than to stay.
+inline constexpr std::uint32_t session_bonus_tokens = 512;
+/// Where a model's engines do not say how large their KV is.
+inline constexpr double default_kv_bytes_per_token = 65'536;
+/// A report older than this says little of now: reports come each second.
+inline constexpr std::chrono::milliseconds report_stale_after{5'000};
+/// Reports closer to each other than this are one, for what was granted since.
+inline constexpr std::chrono::milliseconds report_interval_min{500};
+/// A worker that says nothing is unknown, not idle: it is taken to be as busy as the others that
+/// do, up to this.
+inline constexpr double unknown_queue_seconds_max = 1;
+/// What is being decoded delays a newcomer's first token little, but each slows the others: the
+/// weight of a second of it against one of prefill.
+inline constexpr double decode_weight = 0.125;
+/// Streams of other shards are counted as such ones.
+inline constexpr std::uint32_t other_prompt_tokens = 1'024;
+inline constexpr std::uint32_t other_answer_tokens = 256;
+/// Scores this near to each other are a tie: the larger of both.
+inline constexpr double tie_seconds = 0.001;
+inline constexpr double tie_share = 0.02;
 /// After a gap, what a worker still says before everything comes again is dropped; each so many
 /// messages it is asked once more.
 inline constexpr std::uint32_t resync_again_messages = 64;
@@ -46,7 +74,11 @@ inline constexpr std::uint32_t resync_again_messages = 64;
 /// A refusal's code: at each worker there is already a prompt under suspicion.
 inline constexpr const char* quarantine_full = "quarantine_full";
 
+using time_point = std::chrono::steady_clock::time_point;
+
 struct route_query {
+  time_point now{};
+  std::uint64_t draw = 0;  ///< random; 0: ties go to the nearest
   std::string
       host;  ///< of the request actor, for topology and for giving leases back when it is lost
   std::uint64_t incarnation = 0;  ///< of that host's hub; larger is newer, 0: not known
@@ -62,16 +94,25 @@ struct route_query {
   std::string move_from;
   /// Under suspicion of crashing engines: to workers that have no other such prompt.
   bool quarantine = false;
+  std::string workload;  ///< whose workers are apart from others' (a tenant); empty: the model's
 };
 
 enum class plan : std::uint8_t { local, full, from_position, decode_prefills, move };
 
+struct chosen_worker {
+  std::string name;  ///< empty: none
+  std::uint64_t generation = 0;
+  std::string host;
+  std::vector<std::uint8_t> transfer_address;
+};
+
 struct route_choice {
   plan how = plan::local;
-  directory::entry prefill;  ///< name empty: none
-  directory::entry decode;
+  chosen_worker prefill;
+  chosen_worker decode;
   std::uint64_t lease = 0;
-  std::string reason;
+  double score_seconds = 0;
+  std::string reason;  ///< scores of the best and of the next
 };
 
 struct route_refusal {
@@ -93,14 +134,33 @@ struct worker_report {
   std::uint64_t sampled_tokens = 0;
   float bytes_per_token = 0;
   bool idle = false;
+  std::uint64_t busy_us = 0;
 };
 
-/// Chooses workers: least outstanding work first, the nearest pair among equals, prefixes counted
-/// as work saved, a session's last pair preferred a little. Pure.
+/// What came of a route, from the request that had it.
+struct route_outcome {
+  std::uint32_t prompt_tokens = 0;  ///< 0: not known
+  std::uint32_t cached_tokens = 0;  ///< of them, by the worker that prefilled
+  std::uint64_t transfer_bytes = 0;
+  std::uint64_t transfer_us = 0;
+};
+
+/// Chooses workers. The score of a route is the time until its first token, in seconds, and what it
+/// costs others (POLICIES of sharded LLM routers; each part is a figure of its own in `reason`):
 ///
-/// A shard's view of a worker is what it has leased to it itself, and what the worker reports.
-/// Leases end by release, with their requester's host or hub, and with their worker's generation;
-/// nothing else resets them.
+///   queue of prefill + prefill_seconds(prompt, cached there)
+///   + KV bytes that decode lacks / bandwidth of the way
+///   + queue of decode + its pressure: work being decoded, slots and KV that lack
+///
+/// over all plans: local, full, from a position, decode alone. Costs are the engine's (calibrated,
+/// or measured from its reports, or assumed). Cached prefixes are those of the block index, those
+/// guessed of prompts on their way, times what templates leave of them. Workers that failed the
+/// request or are slow come last, whatever their score. Of scores as good as equal two are drawn at
+/// random, and the better one is taken, so that several shards do not follow each other. Pure.
+///
+/// A shard's view of a worker is what it has leased to it itself since the worker's last report,
+/// and what the worker reports, other shards' work included. Leases end by release, with their
+/// requester's host or hub, and with their worker's generation; nothing else resets them.
 class router_policy {
  public:
   /// `first_lease`: where the numbers of leases begin. Each incarnation of a shard needs its own,
@@ -115,6 +175,8 @@ class router_policy {
   /// A host's hub has said something. What its earlier incarnations had leased is free: their
   /// routes may have lain in a mailbox, or have found nobody, and nobody would give them back.
   void hub_speaks(const std::string& host, std::uint64_t incarnation);
+  /// A pool's calibrated costs; they go before what its engines' reports show.
+  void set_costs(const std::string& pool, capacity::cost_model costs);
 
   std::variant<route_choice, route_refusal> decide(const route_query& q);
   void release(std::uint64_t lease);
@@ -122,8 +184,11 @@ class router_policy {
   void release_prefill(std::uint64_t lease);
   /// The prompt has proved harmless; it goes on.
   void clear(std::uint64_t lease);
+  /// What came of it, while the lease is open. Only the first is heard.
+  void learn(std::uint64_t lease, const route_outcome& o);
 
-  void report(const std::string& worker, std::uint64_t generation, const worker_report& r);
+  void report(const std::string& worker, std::uint64_t generation, const worker_report& r,
+              time_point now = {});
   /// Numbered messages; false: there is a gap, ask for everything again.
   [[nodiscard]] bool prefixes(const std::string& worker, std::uint64_t generation,
                               std::uint64_t sequence, bool reset,
@@ -137,6 +202,8 @@ class router_policy {
     std::uint64_t leased_tokens = 0;
     std::uint32_t leases = 0;
     std::size_t blocks = 0;
+    double queue_seconds = 0;  ///< of prompts, at the time of its last report
+    capacity::provenance costs = capacity::provenance::assumed;
   };
   std::vector<worker_view> workers() const;
   struct lease_view {
@@ -149,87 +216,177 @@ class router_policy {
   };
   std::vector<lease_view> leases() const;
   std::size_t open_leases() const { return leases_.size(); }
+  /// Of a model's promised cached tokens, the share that is found.
+  double cached_share(const std::string& model) const;
+  const block_index& index() const { return index_; }
 
  private:
+  using worker_id = std::uint32_t;
+  using host_id = std::uint32_t;
+  static constexpr std::uint32_t nobody = ~0U;
+
+  struct pool {
+    std::vector<worker_id> members;
+    std::array<worker_subsets, 3> ready;  ///< both, prefill, decode
+    double bytes_per_token_sum = 0;
+    std::uint32_t bytes_per_token_count = 0;
+    cache_correction correction;
+  };
   struct worker {
     directory::entry entry;
+    bool present = false;
+    pool* of = nullptr;
+    host_id host = nobody;
+    block_index::holder holder = 0;
+    std::uint32_t life = 0;  ///< of all workers' lives this one's number, for guesses
     worker_report last;
     bool reported = false;
+    time_point reported_at{};
+    speed_meter speeds;
+    capacity::cost_model costs = capacity::cost_model::assumed();
+    std::uint64_t next_event = 0;
+    std::uint32_t unheeded = 0;  ///< messages since a gap
+    // Of this shard's leases.
     std::uint64_t leased_tokens = 0;
     std::uint32_t leases = 0;
     std::uint32_t quarantined = 0;  ///< of the leases: 0 or 1, but for a worker out of sight
-    std::unordered_set<std::uint64_t> blocks;
-    std::uint64_t next_event = 0;
-    std::uint32_t unheeded = 0;  ///< messages since a gap
+    std::uint64_t prefill_us = 0;
+    std::uint64_t decode_us = 0;
+    std::uint64_t kv_tokens = 0;
+    // Prefill granted since the last report, and between that and the one before.
+    std::uint64_t since_us[2] = {0, 0};
+    std::uint32_t interval = 0;
+    time_point interval_began{};
+    // By its last report.
+    double reported_queue = 0;        ///< seconds
+    std::uint32_t other_streams = 0;  ///< beyond those that this shard had leased then
+  };
+  /// A worker's share of a lease.
+  struct share {
+    worker_id who = nobody;
+    std::uint64_t generation = 0;
+    std::uint64_t tokens = 0;
+    std::uint64_t prefill_us = 0;
+    std::uint64_t decode_us = 0;
+    std::uint64_t kv_tokens = 0;
+    std::uint32_t interval = 0;
+
+    void put_on(worker& w, bool quarantine);
+    void take_from(worker& w, bool quarantine) const;
   };
   struct lease {
     std::string host;
-    std::string prefill;
-    std::string decode;
-    std::uint64_t prefill_tokens = 0;
-    std::uint64_t decode_tokens = 0;
-    std::uint64_t prefill_generation = 0;
-    std::uint64_t decode_generation = 0;
+    share prefill;
+    share decode;
     std::uint64_t incarnation = 0;
     bool quarantine = false;
-
-    void put_on(worker& w, std::uint64_t tokens) const {
-      w.leased_tokens += tokens;
-      ++w.leases;
-      if (quarantine) ++w.quarantined;
-    }
-    void take_from(worker& w, std::uint64_t tokens) const {
-      w.leased_tokens -= tokens;
-      --w.leases;
-      if (quarantine) --w.quarantined;
-    }
+    std::uint32_t promised = 0;  ///< cached tokens by the chain, where exact events promised all
+    pool* of = nullptr;
   };
   struct candidate {
+    worker_id id = nobody;
     const worker* w = nullptr;
-    std::uint32_t cached = 0;  ///< tokens
-    double work = 0;           ///< tokens ahead of ours
-    std::size_t failed = 0;    ///< its place among those that failed this request, from 1; 0: none
-    unsigned slow = 0;         ///< 1: it is far slower than usual
+    std::uint32_t blocks = 0;    ///< cached, by exact events
+    std::uint32_t promised = 0;  ///< tokens of them; 0 when guesses add to it
+    std::uint32_t cached = 0;    ///< tokens, guesses included, corrected
+    std::uint32_t rank = 0;      ///< smaller is better, before any score
+    double queue = 0;            ///< seconds of prompts ahead
+    double compute = 0;          ///< seconds for what is not cached
+    double pressure = 0;         ///< seconds, of decoding
+    double alone() const { return queue + compute; }
   };
   struct option {
-    plan how;
-    const candidate* prefill;
-    const candidate* decode;
-    unsigned excluded;   ///< workers of it that failed this request before
-    std::size_t failed;  ///< the sum of their places among those that did
-    unsigned slow;       ///< workers of it that are far slower than usual
-    double score;        ///< work in tokens, less the session's bonus
-    topology::distance far;
+    plan how = plan::local;
+    const candidate* prefill = nullptr;
+    const candidate* decode = nullptr;
+    std::uint32_t rank = 0;
+    double score = 0;     ///< seconds, less the session's bonus
+    double transfer = 0;  ///< seconds of it
+    topology::distance far = topology::distance::same_host;
     bool last_pair = false;  ///< of the session
   };
+  /// A question with what is the same for all candidates.
+  struct question {
+    const route_query& q;
+    pool& of;
+    std::uint32_t prompt = 0;  ///< tokens
+    std::uint32_t answer = 0;  ///< tokens, of all choices
+    double bytes_per_token = 0;
+    host_id host = nobody;
+    worker_id last_prefill = nobody, last_decode = nobody;  ///< of its session
+  };
 
-  /// Gives the pair that served the session last its bonus, if it is among `options`.
-  void prefer_last_pair(const route_query& q, std::vector<option>& options) const;
-  std::uint32_t cached_tokens(const worker& w, const route_query& q, float bytes_per_token) const;
-  std::vector<candidate> ready(const route_query& q, msg::Role role) const;
-  float bytes_per_token(const std::string& model) const;
+  // -- the fleet (router_policy.cpp)
+  void enter(worker_id id, const directory::entry& e);
+  void leave(worker_id id);
+  void set_ready(worker& w, worker_id id);
+  void set_bytes_per_token(worker& w, float value);
+  worker_id id_of(const std::string& name) const;
+  host_id host_of(const std::string& name) const;
+  /// Null when another incarnation has the name, or none.
+  worker* incarnation(worker_id id, std::uint64_t generation);
+  const std::string& name_of(worker_id id) const;
+  topology::distance apart(host_id a, host_id b);
+
+  // -- load (load.cpp)
+  /// Of prompts ahead, as far as is known; none: the worker has said nothing lately.
+  static std::optional<double> known_queue(const worker& w, time_point now);
+  static double pressure(const worker& w, const question& k);
+
+  // -- deciding (decide.cpp)
+  question understand(const route_query& q, pool& of) const;
+  void find(const question& k, std::size_t role, std::vector<candidate>& found);
+  void find_cached(const question& k);
+  void weigh(const question& k, std::vector<candidate>& found) const;
+  void consider(const question& k, option o);
+  void pair_up(const question& k);
+  double transfer_seconds(const question& k, const candidate& p, const candidate& d,
+                          topology::distance far) const;
+  std::size_t pick(const route_query& q, std::size_t& next) const;
+  std::string explain(const option& best, const option* next) const;
+  std::variant<route_choice, route_refusal> decide_move(const question& k);
   route_refusal refusal(const route_query& q) const;
-  topology::distance apart(const std::string& host_a, const std::string& host_b) const;
-  std::variant<route_choice, route_refusal> decide_move(const route_query& q, std::uint64_t answer);
-  void grant(route_choice& c, const route_query& q, std::uint64_t prefill_tokens,
-             std::uint64_t decode_tokens);
+  static chosen_worker chosen(const worker& w);
+
+  // -- leases (leases.cpp)
+  std::uint64_t grant(const question& k, share prefill, share decode, std::uint32_t promised);
+  share share_of(const candidate& c, std::uint32_t prefill, std::uint32_t answer,
+                 std::uint32_t kv_tokens, const question& k) const;
+  /// What is leased to this incarnation.
+  void put_back(worker& w);
   template <class Which>
   void release_all(Which&& which);
-  /// Null when another incarnation has the name, or none.
-  worker* incarnation(const std::string& name, std::uint64_t generation);
-  /// Calls `f(worker, tokens)` for each side of a lease whose worker is still the incarnation that
+  /// Calls `f(worker, share)` for each side of a lease whose worker is still the incarnation that
   /// it was granted for.
   template <class F>
-  void for_each_side(const lease& l, F&& f);
+  void for_each_side(lease& l, F&& f);
 
   router_limits limits_;
-  std::map<std::string, topology::place> places_;
   std::vector<std::string> models_;
-  std::map<std::string, worker> workers_;
+  std::unordered_map<std::string, host_id> host_ids_;
+  std::vector<topology::place> places_;
+  std::vector<std::vector<topology::distance>> distances_;  ///< rows as they are needed
+  std::unordered_map<std::string, worker_id> ids_;
+  std::vector<worker> workers_;
+  std::uint32_t lives_ = 0;
+  std::unordered_map<std::string, pool> pools_;
+  std::unordered_map<std::string, capacity::cost_model> calibrated_;
   std::unordered_map<std::uint64_t, lease> leases_;
-  std::map<std::string, std::uint64_t> incarnations_;  ///< of hubs, by host of the cluster
+  std::unordered_map<std::string, std::uint64_t>
+      incarnations_;  ///< of hubs, by host of the cluster
   session_book sessions_;
   std::uint64_t next_lease_;
+  block_index index_;
+  guess_book guesses_;
+  link_speeds speeds_;
+
+  // Of the decision at hand, kept for their memory.
+  std::array<std::vector<candidate>, 3> found_;
+  std::vector<block_index::holder> holders_;
+  std::vector<std::uint32_t> blocks_;
+  std::vector<std::uint32_t> by_prefill_;
+  std::vector<option> options_;
+  std::size_t best_ = 0, second_ = 0;  ///< among options
 };
 
 }  // namespace troupe::router

@@ -17,12 +17,7 @@ percentiles of(std::vector<std::uint32_t>& t) {
   return {at(0.5), at(0.99), at(0.999), t.back() / 1e3};
 }
 
-namespace {
-
-using router::block_index;
-
-/// A prompt that some worker has: the beginning of its workload, and its own.
-std::vector<std::uint64_t> chain_of(std::uint64_t prompt, const index_setup& s) {
+std::vector<std::uint64_t> chain_of(std::uint64_t prompt, const setup& s) {
   std::vector<std::uint64_t> c;
   std::mt19937_64 workload{prompt % 100}, own{prompt + 1'000};
   for (std::size_t i = 0; i < s.chain_blocks; ++i)
@@ -30,11 +25,10 @@ std::vector<std::uint64_t> chain_of(std::uint64_t prompt, const index_setup& s) 
   return c;
 }
 
-}  // namespace
-
 /// As many prompts as give the blocks wanted, each at some worker that serves its workload; then
 /// the oldest give way to new ones, as under a full cache; then questions.
-void bench_index(const index_setup& s) {
+void bench_index(const setup& s) {
+  using router::block_index;
   const auto prompts = s.blocks / (s.chain_blocks - s.shared_blocks);
   std::vector<std::vector<std::uint64_t>> chains;
   for (std::uint64_t p = 0; p < prompts * 2; ++p) chains.push_back(chain_of(p, s));

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace troupe::bench {
@@ -19,7 +20,7 @@ struct percentiles {
 /// Of times in nanoseconds.
 percentiles of(std::vector<std::uint32_t>& times_ns);
 
-struct index_setup {
+struct setup {
   std::size_t workers = 10'000;
   std::size_t blocks = 1'000'000;
   std::size_t chain_blocks = 54;  ///< of a prompt; the Mooncake conversation trace's median
@@ -28,6 +29,24 @@ struct index_setup {
   std::uint64_t seed = 1;
 };
 
-void bench_index(const index_setup& setup);
+/// A prompt of one of 100 workloads: the beginning of its workload, and its own.
+std::vector<std::uint64_t> chain_of(std::uint64_t prompt, const setup& s);
+
+void bench_index(const setup& s);
+/// `apart`: prefill and decode in different workers, half of them each.
+void bench_decisions(const setup& s, bool apart);
+
+struct trace_setup {
+  std::string path;  ///< of the Mooncake conversation trace
+  std::size_t workers = 8;
+  std::size_t shards = 4;
+  double kv_share = 0.1;  ///< of all different blocks of the trace, all workers together
+  double prefill_tokens_per_second = 6'000;
+  std::uint64_t seed = 1;
+};
+
+/// Prints hit rates and balance of a sharded router, a global one, least load and consistent
+/// hashing. False: the trace cannot be read.
+bool bench_trace(const trace_setup& s);
 
 }  // namespace troupe::bench

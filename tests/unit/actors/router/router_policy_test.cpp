@@ -1,4 +1,4 @@
-#include "actors/router/router_policy.hpp"
+#include "tests/unit/actors/router/shard.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -11,66 +11,12 @@
 
 using namespace troupe;
 using namespace troupe::router;
+using test::shard;
+using test::worker;
 
 namespace {
 
-constexpr std::uint64_t first_lease = 1'000;
-
-directory::entry worker(const std::string& name, msg::Role role, const std::string& host,
-                        std::uint64_t generation = 7,
-                        msg::EntryState state = msg::EntryState::READY) {
-  directory::entry e;
-  e.name = name;
-  e.generation = generation;
-  e.role = role;
-  e.state = state;
-  e.model = "m";
-  e.host = host;
-  return e;
-}
-
-/// Two racks: a1 and a2 in one, b1 in the other.
-std::map<std::string, topology::place> places() {
-  return {
-      {"a1", {"r", "z", "a", "a1"}}, {"a2", {"r", "z", "a", "a2"}}, {"b1", {"r", "z", "b", "b1"}}};
-}
-
-struct shard {
-  router_policy policy;
-  explicit shard(std::vector<directory::entry> entries, router_limits limits = {})
-      : policy(limits, places(), {"m", "other"}, first_lease) {
-    policy.update({std::move(entries), {}});
-  }
-
-  static route_query query(std::uint32_t prompt_bytes = 4'000) {
-    route_query q;
-    q.host = "a1";
-    q.model = "m";
-    q.prompt_bytes = prompt_bytes;
-    q.max_tokens = 100;
-    return q;
-  }
-  route_choice choose(const route_query& q = query()) {
-    auto answer = policy.decide(q);
-    if (auto* refused = std::get_if<route_refusal>(&answer)) FAIL(refused->message);
-    return std::get<route_choice>(answer);
-  }
-  route_refusal refuse(const route_query& q = query()) {
-    auto answer = policy.decide(q);
-    REQUIRE(std::holds_alternative<route_refusal>(answer));
-    return std::get<route_refusal>(answer);
-  }
-  router_policy::worker_view view(const std::string& name) const {
-    for (auto& w : policy.workers())
-      if (w.entry.name == name) return w;
-    FAIL("no worker " << name);
-    return {};
-  }
-  bool knows(const std::string& worker, std::vector<std::uint64_t> blocks,
-             std::uint64_t sequence = 0) {
-    return policy.prefixes(worker, 7, sequence, false, blocks, {});
-  }
-};
+constexpr auto first_lease = test::first_lease;
 
 const auto both = msg::Role::BOTH;
 const auto prefill = msg::Role::PREFILL;
@@ -290,11 +236,11 @@ TEST_CASE("a prefill worker's share of a lease is given back before decode's, on
 
 TEST_CASE("a release meant for an earlier incarnation of the shard frees nothing of this one") {
   const std::vector<directory::entry> all{worker("both/p/a1.0", both, "a1")};
-  router_policy before{{}, places(), {"m"}, 17};
+  router_policy before{{}, test::places(), {"m"}, 17};
   before.update({all, {}});
   const auto old = std::get<route_choice>(before.decide(shard::query())).lease;
   CHECK(old == 17);
-  router_policy now{{}, places(), {"m"}, 1ULL << 40U};
+  router_policy now{{}, test::places(), {"m"}, 1ULL << 40U};
   now.update({all, {}});
   (void)now.decide(shard::query());
   now.release(old);
