@@ -139,8 +139,10 @@ struct actor_state {
   void down(const link::link_down& x) {
     links.erase(x.link.address());
     if (x.peer.kind == msg::ProcessKind::ENGINE) {
-      if (auto i = engines.find(x.peer.engine); i != engines.end() && i->second == x.link)
-        engines.erase(i);
+      const auto current = engines.find(x.peer.engine);
+      // Of one whose place a newer link has taken nobody needs to hear: its engine is not cut off.
+      if (current == engines.end() || current->second != x.link) return;
+      engines.erase(current);
       if (auto i = launchers.find(x.peer.engine); i != launchers.end()) self->send(i->second, x);
       return;
     }

@@ -225,6 +225,20 @@ TEST_CASE("our own engines are reached by their link, and their launcher hears o
   CHECK_FALSE(s.goes_to("decode/p/a.0", l));
 }
 
+TEST_CASE("the end of an engine's older link is no news once a newer one is up") {
+  scene s;
+  auto launcher = s.capture();
+  auto old = s.capture(), young = s.capture();
+  s.tell(watch_engine{"decode/p/a.0", launcher});
+  s.up(scene::engine("decode/p/a.0", 7), old);
+  s.up(scene::engine("decode/p/a.0", 7), young);
+  s.down(scene::engine("decode/p/a.0", 7), old);
+  CHECK(s.take<link::link_down>(launcher).empty());
+  CHECK(s.goes_to("decode/p/a.0", young));
+  s.down(scene::engine("decode/p/a.0", 7), young);
+  CHECK(s.take<link::link_down>(launcher).size() == 1);
+}
+
 TEST_CASE("of two living processes that claim one host's name, the one that came last is kept") {
   scene s;
   auto process = [](std::uint8_t id) {
