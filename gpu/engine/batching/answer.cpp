@@ -25,7 +25,11 @@ void batching_engine::sample(job& j, choice_run& c, std::size_t batch_index) {
           scratch_));
   }
   ++j.sampled;
-  if (!j.probe) ++report_.decoded;
+  if (!j.probe) {
+    ++report_.decoded;
+    // At once: many tokens with grammars may take long together, and each is progress.
+    ++counters_.sampled;
+  }
   take_token(j, c, token, std::move(delta));
   finish_if_done(j);
 }

@@ -67,7 +67,6 @@ void batching_engine::publish() {
   for (const auto& j : running_)
     if (!j->awaits_imports() && !j->probe) tokens += j->base_missing;
   counters_.prefilled += report_.prefilled;
-  counters_.sampled += report_.decoded;
   counters_.queued_tokens = tokens;
   counters_.queued = again;
   counters_.running = static_cast<std::uint32_t>(running_.size()) -

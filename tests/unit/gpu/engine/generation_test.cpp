@@ -263,3 +263,23 @@ TEST_CASE("engine: more choices than slots take turns") {
   const auto expected = reference(prompt_of(50), 20);
   for (std::uint16_t c = 0; c < 5; ++c) CHECK(ids_of(r, 1, c) == expected);
 }
+
+TEST_CASE("engine: a token counts as soon as it is sampled: many that take long together are no "
+          "standstill") {
+  struct counting : recorder {
+    troupe::engine::engine* machine = nullptr;
+    std::vector<std::uint64_t> seen;
+    void on_delta(choice_delta delta) override {
+      recorder::on_delta(std::move(delta));
+      seen.push_back(machine->gauges().sampled);
+    }
+  } events;
+  rig r;
+  events.machine = r.machine.get();
+  for (unsigned i = 1; i <= 5; ++i) REQUIRE(r.machine->submit(generate(i, prompt_of(10, i), 3)));
+  while (r.machine->step(events).worked) {
+  }
+  REQUIRE(events.seen.size() == 15);
+  for (std::size_t i = 0; i < events.seen.size(); ++i) CHECK(events.seen[i] == i + 1);
+  CHECK(r.machine->gauges().sampled == 15);
+}
