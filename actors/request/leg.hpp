@@ -40,11 +40,13 @@ struct leg {
   leg(std::uint16_t p, std::uint16_t choices) : prompt(p), ledger(choices) {}
 
   std::uint16_t prompt;
-  std::uint32_t attempt = 1;  ///< running, or about to
-  std::uint32_t failed = 0;   ///< attempts that have, so far
+  std::uint32_t attempt = 1;       ///< running, or about to
+  std::uint32_t move_attempt = 0;  ///< the latest that a place was asked for; 0: none
+  std::uint32_t failed = 0;        ///< attempts that have, so far
   suspicion suspected;
   std::uint32_t last_alone = 0;  ///< the last attempt that was to run alone; 0: none
   bool pausing = false;          ///< the attempt has not begun
+  bool waited = false;           ///< the last one only waited: the next is told of in its place
   stream_ledger ledger;
   bool accepted = false;  ///< the client has been told
   bool finished = false;
@@ -65,6 +67,11 @@ struct leg {
   std::uint32_t came_tokens = 0;   ///< in this attempt
 
   bool alone() const { return last_alone == attempt; }
+  /// What a repetition is called. A number that was asked about for a move is used up: the answer
+  /// may still come, and must not be taken for that to another question.
+  std::uint32_t next_attempt() const { return 1 + std::max(attempt, move_attempt); }
+  /// What the stream's next place would be called; the same however often it is asked for.
+  std::uint32_t next_move() const { return std::max(attempt + 1, move_attempt); }
   /// So many tokens on, this attempt is past where the one before may have crashed its engine.
   std::uint32_t survival_tokens(std::uint16_t choices) const {
     return engine::alone_passes * choices;

@@ -76,9 +76,12 @@ struct request_state {
   void start_attempt(leg& l) {
     l.pausing = false;
     if (l.suspected.must_be_alone()) l.last_alone = l.attempt;
-    l.record = account.attempts.size();
-    account.attempts.push_back({});
-    account.attempts.back().prompt = l.prompt;
+    if (!std::exchange(l.waited, false)) {
+      l.record = account.attempts.size();
+      account.attempts.emplace_back();
+    }
+    record_of(l) = {};
+    record_of(l).prompt = l.prompt;
     auto e = make_route_request(*what, l, key_of(l), context->self.name);
     if (!e) return fail(unsendable(e.error()));
     self->send(hub, route_awaited{key_of(l)});  // first: the answer goes to the hub, too
@@ -113,8 +116,9 @@ struct request_state {
     spdlog::info(
         "event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"",
         what->external_id, l.prompt, l.attempt, worker, why.code, why.message);
+    l.waited = how == attempt_end::quarantine_full;
     l.drop_attempt();
-    ++l.attempt;  // at once: what the old one still says in the pause is too late, too
+    l.attempt = l.next_attempt();  // at once: what the old one still says is too late, too
     if (next.pause.count() == 0) return start_attempt(l);
     l.pausing = true;
     self->delayed_send(self, next.pause, again_atom::value, l.prompt, l.attempt);
@@ -297,7 +301,8 @@ struct request_state {
     if (!l->finished && l->attempt == 1)
       l->cached_tokens = std::max(l->cached_tokens, r.prefill_cached_tokens);
     record();
-    leave_when_told();
+    if (leave_when_told() || l->accepted || !find(key_of(*l))) return;
+    lost_acceptance(*l, in->getWorker().cStr());
   }
 
   void job_done(const msg::envelope<msg::JobDone>& e) {
@@ -306,10 +311,20 @@ struct request_state {
     if (!l) return;
     const std::string worker = in->getWorker().cStr();
     close_job(*l, worker);
-    // It comes after the worker's last batch. Early ones are here, and wait.
-    if (find(key_of(*l)) && l->early.empty() && l->decode && l->decode->worker().name == worker)
+    if (!find(key_of(*l)) || !l->decode || l->decode->worker().name != worker) return;
+    // It comes after the worker's last batch. Early ones are here, and wait for prefill's word.
+    if (l->early.empty())
       end_attempt(*l, attempt_end::stream_broken, worker,
                   {500, "token_gap", "A worker ended without the last tokens.", "", {}});
+    else if (!l->prefill || !l->prefill->open())
+      lost_acceptance(*l, worker);
+  }
+
+  /// Whoever has done its share has accepted the prompt before: a link has lost the word. With no
+  /// job left nobody would ever say so.
+  void lost_acceptance(leg& l, const std::string& worker) {
+    end_attempt(l, attempt_end::stream_broken, worker,
+                {503, "acceptance_lost", "The word that the prompt is accepted got lost.", "", {}});
   }
 
   static bool open_at(const leg& l, const std::string& worker) {
@@ -392,10 +407,10 @@ struct request_state {
   void seek_place(leg& l) {
     // One under suspicion must not be brought among others.
     if (l.move || !l.accepted || what->choices != 1 || l.suspected.any()) return;
-    const job_key next{what->id, l.prompt, l.attempt + 1};
+    const job_key next{what->id, l.prompt, l.next_move()};
     auto e = make_route_request(*what, l, next, context->self.name, l.decode->worker().name);
     if (!e) return;
-    l.move.emplace().attempt = next.attempt;
+    l.move.emplace().attempt = l.move_attempt = next.attempt;
     self->send(hub, route_awaited{next});
     context->office->send(context->router, context->self, *std::move(e));
   }

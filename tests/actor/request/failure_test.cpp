@@ -194,6 +194,37 @@ TEST_CASE_METHOD(stage, "a worker that is done before its tokens are here has lo
   CHECK(c.sink->failures.empty());
 }
 
+TEST_CASE_METHOD(
+    stage, "when the word of the acceptance is lost the request does not wait for its deadline") {
+  auto c = submit();
+  auto key = asked_once().key;
+  SECTION("prefill has done its share") {
+    route(key, decode, &prefill);
+    tokens(key, decode, 0, {1}, stop);
+    SECTION("before decode") {
+      prefill_done(key);
+      CHECK(given(decode).back() == "cancel 0/1");
+    }
+    SECTION("after decode") {
+      job_done(key, decode);
+      CHECK(asked().empty());  // prefill's word may be slower
+      prefill_done(key);
+    }
+  }
+  SECTION("one worker has done it all") {
+    route(key, both);
+    tokens(key, both, 0, {1}, stop);
+    job_done(key, both);
+  }
+  const auto again = asked_once();
+  CHECK(again.resumed == 0);
+  route(again.key, second);
+  accept(again.key, second);
+  tokens(again.key, second, 0, {1}, stop);
+  CHECK(c.sink->said == lines{"accepted 0 10/0", "delta 0", "finished"});
+  check_all_released();
+}
+
 TEST_CASE_METHOD(stage, "there are only so many attempts, and the last error is told") {
   auto c = submit();
   for (std::uint32_t i = 1; i <= request::attempts_max; ++i) {

@@ -182,6 +182,31 @@ TEST_CASE_METHOD(move_stage, "a move that fails is repeated as any other attempt
   check_all_released();
 }
 
+TEST_CASE_METHOD(move_stage,
+                 "a late word about a move is not taken for one about the next attempt") {
+  notice(says::wanted, key, decode);
+  asked_once();
+  bad_end<msg::JobFailed>(key, decode, 503, "kv_exhausted", true);
+  const auto again = asked_once();
+  CHECK(again.key.attempt > next().attempt);
+  SECTION("there was no place") {
+    refuse(next(), 503, "no_place_to_move");
+    advance(1s);
+    CHECK(asked().empty());
+    route(again.key, second, &prefill);
+    tokens(again.key, second, 3, {4}, stop);
+    CHECK(c.sink->ends.size() == 1);
+    prefill_done(again.key);
+    check_all_released();
+  }
+  SECTION("there was one, and the router never answers the question that counts") {
+    place(second);
+    CHECK(released().size() == 2);
+    advance(request::route_timeout + request::route_retry_pause + 100ms);
+    CHECK(asked_once().key.attempt > again.key.attempt);
+  }
+}
+
 TEST_CASE_METHOD(stage, "what cannot move is not asked for a place") {
   auto wanted = [&](const job_key& key, const played_worker& by) {
     msg::draft<msg::MoveNotice> d;

@@ -215,6 +215,12 @@ TEST_CASE_METHOD(stage, "waiting for a worker where it can be alone uses up no a
   accept(key, second);
   tokens(key, second, 0, {1}, stop);
   CHECK(c.sink->said.back() == "finished");
+  // Its account tells of the wait once, not of each look.
+  std::size_t records = 0;
+  const auto json = hub.front->timeline_json(c.external_id);
+  for (auto at = json.find("\"plan\""); at != std::string::npos; at = json.find("\"plan\"", at + 1))
+    ++records;
+  CHECK(records == 2);
 }
 
 TEST_CASE_METHOD(stage, "suspicion of others, of requests that are gone and of attempts to come is "
