@@ -59,6 +59,7 @@ struct job {
   std::chrono::milliseconds lease{0};
   time_point deadline;
   content_assembly content;
+  time_point part_came;  ///< the last part of it
   std::vector<std::uint64_t> chain;
   std::vector<engine::resumed_choice> resume;
   std::uint8_t priority = 0;

@@ -18,6 +18,9 @@ namespace troupe::workers {
 inline constexpr std::size_t jobs_max = 2'048;
 /// Bytes of prompts that are being put together from parts.
 inline constexpr std::size_t assembly_bytes_max = 256U << 20U;
+/// A prompt that is being put together gets its next part within this: while a link was away one,
+/// or the credit for it, may have been lost.
+inline constexpr std::chrono::milliseconds assembly_silence_max{10'000};
 /// A probe's content: it is prepared on the actor's own thread. A longer one is no probe.
 inline constexpr std::uint32_t probe_content_bytes_max = 4'096;
 /// How often leases, deadlines and transfers are looked at.

@@ -75,6 +75,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   j.lease_until = now() + j.lease;
   j.deadline = now() + std::chrono::milliseconds{in.getDeadlineMs()};
   j.content = *std::move(content);
+  j.part_came = now();
   for (auto h : in.getChain()) j.chain.push_back(h);
   j.resume = read_resume(in.getResume());
   j.priority = in.getPriority();
@@ -112,6 +113,7 @@ void worker_state::take_part(msg::PromptPart::Reader in) {
   if (!j || j->content.complete()) return;
   if (auto added = j->content.add(in.getOffset(), in.getBytes()); !added)
     return reject(*j, {added.error(), status_internal, true});
+  j->part_came = now();
   msg::draft<msg::PartCredit> d;
   write(d->initKey(), j->key);
   d->setReceived(j->content.received());
@@ -387,18 +389,23 @@ void worker_state::tell_lost(const std::string& requester, const transfer::job_k
 /// Leases and deadlines: an isolated worker frees by itself what nobody asks for any more.
 void worker_state::watch() {
   const auto t = now();
-  std::vector<engine::job_id> lapsed, late;
+  std::vector<engine::job_id> lapsed, late, partial;
   for (const auto& [key, id] : open) {
     const auto& j = jobs.at(id);
     if (j.lease_until < t)
       lapsed.push_back(id);
     else if (j.deadline < t)
       late.push_back(id);
+    else if (!j.content.complete() && t - j.part_came > assembly_silence_max)
+      partial.push_back(id);
   }
   for (auto id : lapsed)
     fail(jobs.at(id), {"lease_lapsed", "nobody renewed the job's lease"}, status_unavailable, true);
   for (auto id : late)
     fail(jobs.at(id), {"deadline_exceeded", "the job did not end in time"}, status_timeout, false);
+  for (auto id : partial)
+    reject(jobs.at(id),
+           {{"part_lost", "the next part of the prompt does not come"}, status_unavailable, true});
   if (options.hand_over) options.hand_over->tick(t);
   if (draining && !stopping) offer_moves();
   if (stopping && jobs.empty()) stopped();

@@ -184,27 +184,48 @@ TEST_CASE_METHOD(alone, "what cannot be read or has no token is refused, and hol
   check_all_idle();
 }
 
-TEST_CASE_METHOD(alone, "parts out of order end the job") {
-  msg::draft<msg::DecodeJob> d;
-  auto job = d->initJob();
-  job.initKey().setRequestLow(9);
-  job.getKey().setAttempt(1);
-  job.setReplyTo("requests/test");
-  job.initContent().setBytes(800'000);
-  job.setLeaseMs(3'000);
-  job.setDeadlineMs(3'000);
-  job.initTransferToken(16);
-  d->getSource().setSelf();
-  office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
-  auto part = [&](std::uint32_t offset, unsigned bytes) {
+namespace {
+
+/// A job whose prompt comes in parts.
+struct in_parts : alone {
+  in_parts() {
+    msg::draft<msg::DecodeJob> d;
+    auto job = d->initJob();
+    write(job.initKey());
+    job.setReplyTo("requests/test");
+    job.initContent().setBytes(800'000);
+    job.setLeaseMs(3'000);
+    job.setDeadlineMs(60'000);
+    job.initTransferToken(16);
+    d->getSource().setSelf();
+    office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+    run();
+  }
+  static void write(msg::JobKey::Builder key) {
+    key.setRequestLow(9);
+    key.setAttempt(1);
+  }
+  void part(std::uint32_t offset, unsigned bytes) {
     msg::draft<msg::PromptPart> p{bytes + 256};
-    p->initKey().setRequestLow(9);
-    p->getKey().setAttempt(1);
+    write(p->initKey());
     p->setOffset(offset);
     p->initBytes(bytes);
     office->send({m.name, 0}, {"requests/test", 0}, *std::move(p).freeze());
     run();
-  };
+  }
+  void renewed_for(int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      msg::draft<msg::RenewLeases> d;
+      write(d->initKeys(1)[0]);
+      office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+      advance(1s);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(in_parts, "parts out of order end the job") {
   part(0, 200'000);
   auto credits = take_envelopes<msg::PartCredit>(requester);
   REQUIRE(credits.size() == 1);
@@ -213,6 +234,18 @@ TEST_CASE_METHOD(alone, "parts out of order end the job") {
   CHECK(failures<msg::Rejected>() == lines{"content_malformed retryable"});
   part(200'000, 1'000);
   CHECK(take_envelopes<msg::PartCredit>(requester).empty());
+  check_all_idle();
+}
+
+TEST_CASE_METHOD(in_parts, "a part that does not come is not waited for until the deadline") {
+  for (unsigned i = 0; i < 3; ++i) {
+    part(i * 200'000, 200'000);
+    renewed_for(8);
+    CHECK(failures<msg::Rejected>().empty());
+  }
+  renewed_for(3);
+  CHECK(failures<msg::Rejected>() == lines{"part_lost retryable"});
+  part(600'000, 200'000);
   check_all_idle();
 }
 
