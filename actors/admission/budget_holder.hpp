@@ -90,7 +90,6 @@ class budget_holder {
   bool scarce_ = false;
 
   double held_ = 0;
-  double returned_ = 0;
   time_point lease_until_;
   bool floor_ = false;
   double floor_level_ = 0;

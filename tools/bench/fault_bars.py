@@ -115,7 +115,7 @@ def thousand(build):
     # A step takes as long whatever is in it, so that a stream of so many tokens lasts STREAM_S at least.
     def pools(step_us):
         return [dict(name="p", role="prefill", hosts=["h0"], slots=64, kv_tokens=262144),
-                dict(name="d", role="decode", hosts=["h1"], engines_per_host=3, slots=1000, step_tokens=1024, kv_tokens=2_000_000, simulation=dict(decode_step_us=step_us, crash_on="do-crash-now"))]
+                dict(name="d", role="decode", hosts=["h1"], engines_per_host=3, slots=1000, cached_prefixes=24, step_tokens=1024, kv_tokens=2_000_000, simulation=dict(decode_step_us=step_us, crash_on="do-crash-now"))]
     requests = STREAMS * 3  # three rounds, so that streams run for as long as engines are killed
     with running(build, hosts=2, pools=pools(0)) as cluster:
         undisturbed = answers_of(cluster, build, "--requests", requests)
