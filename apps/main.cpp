@@ -1,3 +1,4 @@
+#include "apps/cert/cert_command.hpp"
 #include "apps/config_command.hpp"
 #include "apps/console/console_command.hpp"
 #include "apps/node/node_command.hpp"
@@ -36,6 +37,7 @@ int main(int argc, char** argv) {
   troupe::apps::add_sim_command(app, exit_code);
 #endif
   troupe::apps::add_config_command(app, exit_code);
+  troupe::apps::add_cert_command(app, exit_code);
   troupe::apps::add_console_command(app, exit_code);
 
   try {

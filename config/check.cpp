@@ -294,10 +294,20 @@ class checker {
     }
   }
 
+  void gateway_certificate(const gateway& g, const std::string& at) {
+    if (g.certificate_written.empty() == g.key_written.empty()) return;
+    const bool has_key = !g.key_written.empty();
+    fail(where(at + (has_key ? ".key" : ".certificate"), g.where),
+         fmt::format("the gateway has a `{}` but no `{}`; HTTPS needs both",
+                     has_key ? "key" : "certificate", has_key ? "certificate" : "key"));
+  }
+
   void services() {
     for (std::size_t i = 0; i < c_.gateways.size(); ++i)
       refer("host", c_.gateways[i].host, c_.hosts,
             where(path("gateway", i) + ".host", c_.gateways[i].where));
+    for (std::size_t i = 0; i < c_.gateways.size(); ++i)
+      gateway_certificate(c_.gateways[i], path("gateway", i));
     for (std::size_t i = 0; i < c_.routers.size(); ++i)
       refer("host", c_.routers[i].host, c_.hosts,
             where(path("router", i) + ".host", c_.routers[i].where));

@@ -21,9 +21,10 @@ struct location {
 };
 
 struct cluster_section {
-  std::string id;  ///< `cluster.id`: peers of another cluster are refused
-  bool insecure_links =
-      false;  ///< allow plain links beyond loopback and the project's test namespaces
+  std::string id;               ///< `cluster.id`: peers of another cluster are refused
+  bool insecure_links = false;  ///< links between hosts and consoles without TLS
+  std::string certificates;     ///< folder of the CA's and the hosts' certificates; expanded
+  std::string certificates_written = "certificates";
 };
 
 struct host {
@@ -92,6 +93,10 @@ struct gateway {
   std::string host;
   std::string address = "127.0.0.1";  ///< where it listens; 0.0.0.0: all addresses of the machine
   std::uint16_t port = 0;
+  std::string certificate;  ///< PEM file, expanded; empty: plain HTTP
+  std::string certificate_written;
+  std::string key;
+  std::string key_written;
   location where;
 };
 

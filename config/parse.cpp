@@ -45,6 +45,7 @@ class file_parser {
   void read(const toml::table& root) {
     unknown_sections(root);
     once(root, "cluster", cluster_);
+    certificates_of(root);
     if (!root.contains("cluster"))
       reader_.fail({filename_, 0, 0}, "no [cluster]: its `id` keeps clusters apart");
     each(root, "host", cluster_.hosts,
@@ -59,7 +60,11 @@ class file_parser {
            simulation_of(t, path, p);
          },
          {"simulation"});
-    each(root, "gateway", cluster_.gateways);
+    each(root, "gateway", cluster_.gateways,
+         [this](const toml::table& t, const std::string&, gateway& g) {
+           expand(t, "certificate", g.certificate_written, g.certificate);
+           expand(t, "key", g.key_written, g.key);
+         });
     each(root, "router", cluster_.routers);
     once(root, "limits", cluster_.limits);
     once(root, "health", cluster_.health);
@@ -132,6 +137,15 @@ class file_parser {
           where,
           fmt::format("`simulation` is {}; it is a section below its pool: [pool.simulation]",
                       section_reader::describe_found(*node)));
+  }
+
+  /// Also where the file doesn't name it: the default is a place beside the file.
+  void certificates_of(const toml::table& root) {
+    auto& s = cluster_.section;
+    const auto* table = root["cluster"].as_table();
+    if (table != nullptr && table->contains("certificates"))
+      return expand(*table, "certificates", s.certificates_written, s.certificates);
+    if (auto path = expand_path(s.certificates_written, folder_, env_)) s.certificates = *path;
   }
 
   void expand(const toml::table& table, const char* key, const std::string& written,

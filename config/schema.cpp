@@ -59,6 +59,10 @@ constexpr field<cluster> cluster_fields[] = {
     {"insecure_links", of(value_type::flag),
      [](cluster& x) -> slot { return &x.section.insecure_links; },
      "Allows links without encryption beyond loopback."},
+    {"certificates", of(value_type::path),
+     [](cluster& x) -> slot { return &x.section.certificates_written; },
+     "Folder of `troupe cert`, relative to the cluster file: the CA's certificate, and each host's "
+     "certificate and key."},
 };
 
 constexpr field<host> host_fields[] = {
@@ -162,6 +166,12 @@ constexpr field<gateway> gateway_fields[] = {
     {"address", of(value_type::address), [](gateway& x) -> slot { return &x.address; },
      "Where it listens; 0.0.0.0 for all addresses."},
     {"port", port, [](gateway& x) -> slot { return &x.port; }, "Where it listens."},
+    {"certificate", of(value_type::path), [](gateway& x) -> slot { return &x.certificate_written; },
+     "PEM file of the certificate that clients see, its chain behind it; with it the gateway "
+     "speaks "
+     "HTTPS only. Read again when it changes."},
+    {"key", of(value_type::path), [](gateway& x) -> slot { return &x.key_written; },
+     "PEM file of the certificate's private key."},
 };
 
 constexpr field<router> router_fields[] = {

@@ -44,8 +44,8 @@ class http_gateway::impl {
   expected<void> start() {
     auto started = server_.start();
     if (started)
-      spdlog::info("gateway event=listening address={} port={}", options_.address,
-                   server_.local_port());
+      spdlog::info("gateway event=listening address={} port={} tls={}", options_.address,
+                   server_.local_port(), options_.credentials ? "yes" : "no");
     return started;
   }
 
@@ -64,7 +64,8 @@ class http_gateway::impl {
         .port = options_.port,
         .limits = options_.limits,
         .events = {.connections = [counts = counts_](std::size_t n) { counts->connections(n); },
-                   .refused = [counts = counts_](const std::string& what) { counts->lost(what); }}};
+                   .refused = [counts = counts_](const std::string& what) { counts->lost(what); }},
+        .credentials = options_.credentials};
   }
 
   gateway_options options_;

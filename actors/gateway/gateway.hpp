@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/request/submission.hpp"
+#include "actors/trust/credentials.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
 
@@ -21,6 +22,7 @@ struct gateway_options {
   std::string address = "127.0.0.1";
   std::uint16_t port = 0;  ///< 0: any free one
   config::limits limits;
+  std::shared_ptr<trust::credentials> credentials;  ///< null: plain HTTP; else HTTPS only
   /// Of the cluster: seeds the byte chains, so that nobody outside can compute or compare them.
   std::uint64_t chain_key = 0;
   /// All models of the cluster file: known also while nobody serves them yet.

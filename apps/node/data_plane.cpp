@@ -158,6 +158,7 @@ expected<caf::actor> data_plane::listen() {
   o.limits = cluster_.limits;
   o.chain_key = chain_key(cluster_.section.id);
   o.models = model_names(cluster_);
+  o.credentials = ground_.gateway_credentials;
   return gateway::spawn_gateway(system_, std::move(o), desk_);
 }
 

@@ -5,6 +5,7 @@
 #include "actors/request/hub.hpp"
 #include "actors/request/submission.hpp"
 #include "actors/supervision/supervisor.hpp"
+#include "actors/trust/credentials.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
 
@@ -45,6 +46,7 @@ struct data_plane_ground {
   /// Of each actor that is announced: larger than any before. Any thread.
   std::function<std::uint64_t()> next_generation;
   std::uint64_t first_lease = 0;  ///< see `router::router_options`
+  std::shared_ptr<trust::credentials> gateway_credentials = nullptr;  ///< null: plain HTTP
 };
 
 /// What of the data plane runs in a node: the router shard where the cluster file puts it, the

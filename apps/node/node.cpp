@@ -4,6 +4,7 @@
 #include "actors/link/system_config.hpp"
 #include "apps/node/console.hpp"
 #include "apps/node/local_address.hpp"
+#include "apps/node/node_credentials.hpp"
 #include "apps/node/node_tree.hpp"
 #include "apps/node/signals.hpp"
 #include "config/parse.hpp"
@@ -159,6 +160,13 @@ int run_node(const node_options& options) {
     return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}",
                                          options.config_file, options.host, host_names(cluster)));
   if (int code = check_cpus(cluster, *self); code != exit_ok) return code;
+  node_credentials credentials;
+  const auto say_problem = [](const config::problem& p) {
+    std::fprintf(stderr, "%s\n", to_string(p).c_str());
+  };
+  if (!load_credentials(cluster, *self, std::chrono::system_clock::now(), say_problem, say_problem,
+                        credentials))
+    return fail(exit_config, "it cannot prove who it is");
   if (int code = check_addresses(cluster, *self); code != exit_ok) return code;
   std::uint16_t protocol_max = link::protocol_version;
   if (!read_protocol_max(protocol_max))
@@ -179,6 +187,7 @@ int run_node(const node_options& options) {
                      "/proc/self/exe", static_cast<std::uint64_t>(std::time(nullptr))};
     setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
     setup.protocol_max = protocol_max;
+    setup.credentials = credentials;
     node_tree tree{system, std::move(setup), [&](std::string why) {
                      spdlog::critical("event=ground_lost reason=\"{}\"", why);
                      signals.wake();

@@ -290,7 +290,8 @@ expected<void> node_tree::start() {
   data_ = std::make_unique<data_plane>(system_, setup_.cluster,
                                        data_plane_ground{setup_.host, office_, view_, directory_,
                                                          [this] { return next_generation(); },
-                                                         setup_.world.first_lease});
+                                                         setup_.world.first_lease,
+                                                         setup_.credentials.gateway});
   if (auto listening = data_->open_gateway(); !listening) return listening;
   supervision::supervisor_options o;
   o.name = "node/" + setup_.host;
@@ -320,7 +321,8 @@ std::string node_tree::describe() const {
   const auto engines = config::engines_on(c, setup_.host);
   for (const auto& g : c.gateways)
     if (g.host == setup_.host)
-      text += fmt::format("\n  gateway for OpenAI clients on http://{}:{}/v1", g.address, g.port);
+      text += fmt::format("\n  gateway for OpenAI clients on {}://{}:{}/v1",
+                          g.certificate.empty() ? "http" : "https", g.address, g.port);
   for (const auto& r : c.routers)
     if (r.host == setup_.host) text += "\n  router";
   for (const auto& e : engines) text += fmt::format("\n  engine {} of pool {}", e.name, e.pool);

@@ -8,6 +8,7 @@
 #include "actors/supervision/supervisor.hpp"
 #include "actors/supervision/watch.hpp"
 #include "apps/node/data_plane.hpp"
+#include "apps/node/node_credentials.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
 
@@ -47,6 +48,7 @@ struct node_setup {
   std::uint64_t started_s = 0;  ///< Unix time of the start: the high part of every generation
   node_world world{};
   std::uint16_t protocol_max = link::protocol_version;
+  node_credentials credentials{};
 };
 
 /// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over

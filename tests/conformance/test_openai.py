@@ -1,14 +1,16 @@
 """The official OpenAI client against a gateway: what it sends is understood, and what it gets parses and means what it should.
 
 Against a running server: TROUPE_BASE_URL=http://127.0.0.1:8080 TROUPE_MODEL=gemma test_openai.py
-Against a cluster of its own with the tiny model: TROUPE_BIN and TROUPE_TINY_GGUF. Against the fake gateway: test_openai.py --fake PROGRAM.
+Against a cluster of its own with the tiny model: TROUPE_BIN and TROUPE_TINY_GGUF. Against the fake gateway: test_openai.py --fake PROGRAM; by HTTPS: test_openai.py --fake-tls PROGRAM.
 """
 
 import http.client
 import json
 import os
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import urllib.parse
@@ -19,6 +21,7 @@ import openai
 BASE = os.environ.get("TROUPE_BASE_URL", "")
 MODEL = os.environ.get("TROUPE_MODEL", "m")
 FAKE = ""
+TLS = None  # by what a server's certificate is checked; with --fake-tls, True until there is one
 TIMEOUT_S = 120.0
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["answer"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": {
@@ -27,9 +30,11 @@ HELLO = [{"role": "user", "content": "Say hello."}]
 
 
 def setUpModule():
-    global BASE, MODEL
+    global BASE, MODEL, TLS
     if FAKE:
-        server = subprocess.Popen([FAKE, "0", "2000"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        certificates = tempfile.TemporaryDirectory()
+        unittest.addModuleCleanup(certificates.cleanup)
+        server = subprocess.Popen([FAKE, "0", "2000", *([certificates.name] if TLS else [])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
         def end():
             server.terminate()
@@ -39,7 +44,9 @@ def setUpModule():
         unittest.addModuleCleanup(end)
         # A line of the log may come first.
         port = next(line for line in iter(server.stdout.readline, b"") if line.strip().isdigit())
-        BASE, MODEL = f"http://127.0.0.1:{int(port)}", "words"
+        BASE, MODEL = f"http{'s' if TLS else ''}://127.0.0.1:{int(port)}", "words"
+        if TLS:
+            TLS = ssl.create_default_context(cafile=f"{certificates.name}/ca.pem")
     elif not BASE:
         model = os.environ.get("TROUPE_TINY_GGUF", "")
         if not Path(model).is_file() or not os.environ.get("TROUPE_BIN"):
@@ -56,7 +63,7 @@ def setUpModule():
 
 class Conformance(unittest.TestCase):
     def setUp(self):
-        self.client = openai.OpenAI(base_url=BASE + "/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S)
+        self.client = openai.OpenAI(base_url=BASE + "/v1", api_key="none", max_retries=0, timeout=TIMEOUT_S, **({"http_client": openai.DefaultHttpxClient(verify=TLS)} if TLS else {}))
         self.addCleanup(self.client.close)
 
     def chat(self, **more):
@@ -240,6 +247,8 @@ class Conformance(unittest.TestCase):
     def open_requests(self):
         where = urllib.parse.urlparse(BASE)
         connection = http.client.HTTPConnection(where.hostname, where.port, timeout=20)
+        if where.scheme == "https":
+            connection = http.client.HTTPSConnection(where.hostname, where.port, timeout=20, context=TLS)
         try:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()
@@ -249,7 +258,7 @@ class Conformance(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] == "--fake":
-        FAKE = sys.argv[2]
+    if len(sys.argv) > 2 and sys.argv[1] in ("--fake", "--fake-tls"):
+        FAKE, TLS = sys.argv[2], sys.argv[1] == "--fake-tls" or None
         del sys.argv[1:3]
     unittest.main(verbosity=1)

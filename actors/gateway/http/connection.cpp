@@ -5,13 +5,13 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/chunk_encode.hpp>
-#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/serializer.hpp>
-#include <boost/beast/http/write.hpp>
 #include <fmt/format.h>
+#include <openssl/err.h>
 
 #include <algorithm>
 #include <iterator>
@@ -38,27 +38,60 @@ std::size_t append_buffers(std::string& to, const Buffers& buffers) {
 
 }  // namespace
 
-connection::connection(server::impl& s, asio::ip::tcp::socket socket)
-    : server_(s), socket_(std::move(socket)),
+connection::connection(server::impl& s, client_stream stream)
+    : server_(s), stream_(std::move(stream)),
       buffer_(s.limits().header_bytes_max + read_bytes_max + pipelined_bytes_max),
       since_(clock::now()) {
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::send_buffer_size(socket_send_buffer_bytes), ignored);
-  socket_.non_blocking(true, ignored);
+  auto& socket = stream_.socket();
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::send_buffer_size(socket_send_buffer_bytes), ignored);
+  socket.non_blocking(true, ignored);
 }
 
 void connection::start() {
   deadline_ = since_ + server_.limits().header_timeout;
-  read();
+  if (stream_.encrypted())
+    greet();
+  else
+    read();
 }
 
 void connection::turn_away() {
   turned_away_ = true;
+  if (stream_.encrypted() && phase_ != phase::greeting) return start();
   refuse(503, "too_many_connections",
          "This gateway has as many connections as it may (limits.connections_max), and none is "
          "idle; try again later.",
          turned_away_retry_after);
+}
+
+// -- the handshake of TLS -------------------------------------------------------------------------
+
+/// It has the time that headers have: who says nothing, or goes on too slowly, is closed.
+void connection::greet() {
+  phase_ = phase::greeting;
+  stream_.handshake([self = shared_from_this()](error_code ec) {
+    if (self->phase_ != phase::closed) self->on_greeted(ec);
+  });
+}
+
+void connection::on_greeted(error_code ec) {
+  if (ec.category() == asio::error::get_ssl_category() &&
+      ERR_GET_REASON(static_cast<unsigned long>(ec.value())) == SSL_R_HTTP_REQUEST) {
+    stream_.give_up_encryption();
+    refuse(400, "https_needed", "This port speaks HTTPS only: begin the URL with https://.");
+    return;
+  }
+  if (ec) {
+    server_.events().refused("tls_handshake_failed");
+    close();
+    return;
+  }
+  if (turned_away_) return turn_away();
+  phase_ = phase::reading;
+  deadline_ = clock::now() + server_.limits().header_timeout;
+  read();
 }
 
 // -- reading --------------------------------------------------------------------------------------
@@ -68,11 +101,11 @@ void connection::read() {
   if (phase_ == phase::answering && buffer_.size() >= pipelined_bytes_max) discard_ahead();
   const auto room = std::min(read_bytes_max, buffer_.max_size() - buffer_.size());
   reading_ = true;
-  socket_.async_read_some(buffer_.prepare(room),
-                          [self = shared_from_this()](error_code ec, std::size_t bytes) {
-                            self->reading_ = false;
-                            self->on_read(ec, bytes);
-                          });
+  stream_.read_some(buffer_.prepare(room),
+                    [self = shared_from_this()](error_code ec, std::size_t bytes) {
+                      self->reading_ = false;
+                      self->on_read(ec, bytes);
+                    });
 }
 
 void connection::on_read(error_code ec, std::size_t bytes) {
@@ -188,13 +221,26 @@ bool connection::on_header() {
       return false;
     }
     if (!parser_->is_done()) {
-      // A few bytes into an empty socket buffer: there is nothing to wait for.
-      bhttp::response<bhttp::empty_body> go{bhttp::status::continue_, head.version()};
-      error_code ignored;
-      bhttp::write(socket_, go, ignored);
+      go_on();
     }
   }
   return true;
+}
+
+void connection::go_on() {
+  static constexpr std::string_view words = "HTTP/1.1 100 Continue\r\n\r\n";
+  const asio::const_buffer bytes{words.data(), words.size()};
+  error_code ignored;
+  if (!stream_.encrypted()) {
+    // A few bytes into an empty socket buffer: there is nothing to wait for.
+    stream_.socket().write_some(bytes, ignored);
+    return;
+  }
+  writing_ = true;
+  stream_.write_some(bytes, [self = shared_from_this()](error_code, std::size_t) {
+    self->writing_ = false;
+    self->flush();
+  });
 }
 
 bool connection::check_header_count() {
@@ -296,18 +342,19 @@ void connection::add_head(responder::portion& p) {
 void connection::write() {
   while (true) {
     if (out_sent_ == out_.size() && !refill()) break;
+    if (stream_.encrypted()) return write_encrypted();
     error_code ec;
-    const auto sent = socket_.write_some(
+    const auto sent = stream_.socket().write_some(
         asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_), ec);
     if (sent > 0) progress_ = clock::now();
     out_sent_ += sent;
     if (ec == asio::error::would_block || ec == asio::error::try_again) {
       writing_ = true;
-      socket_.async_wait(asio::ip::tcp::socket::wait_write,
-                         [self = shared_from_this()](error_code wait_error) {
-                           self->writing_ = false;
-                           if (!wait_error) self->flush();
-                         });
+      stream_.socket().async_wait(asio::ip::tcp::socket::wait_write,
+                                  [self = shared_from_this()](error_code wait_error) {
+                                    self->writing_ = false;
+                                    if (!wait_error) self->flush();
+                                  });
       return;
     }
     if (ec) {
@@ -316,6 +363,21 @@ void connection::write() {
     }
   }
   if (last_portion_) on_answer_sent();
+}
+
+/// What is encrypted cannot be taken back: TLS says when a piece has left, and nothing is written
+/// meanwhile.
+void connection::write_encrypted() {
+  writing_ = true;
+  stream_.write_some(asio::buffer(out_.data() + out_sent_, out_.size() - out_sent_),
+                     [self = shared_from_this()](error_code ec, std::size_t sent) {
+                       self->writing_ = false;
+                       if (self->phase_ != phase::answering) return;
+                       if (ec) return self->lose("client_gone");
+                       self->progress_ = clock::now();
+                       self->out_sent_ += sent;
+                       self->write();
+                     });
 }
 
 void connection::on_answer_sent() {
@@ -347,8 +409,7 @@ void connection::end_answer() {
 void connection::linger() {
   phase_ = phase::lingering;
   deadline_ = clock::now() + linger_timeout;
-  error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  stream_.shut_down_sending([self = shared_from_this()](error_code) {});
   if (end_of_input_)
     close();
   else
@@ -372,7 +433,7 @@ void connection::close() {
   if (answer_) end_answer();
   parser_.reset();
   error_code ignored;
-  socket_.close(ignored);
+  stream_.socket().close(ignored);
   server_.closed(shared_from_this());
 }
 

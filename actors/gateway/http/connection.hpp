@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/gateway/http/client_stream.hpp"
 #include "actors/gateway/http/responder.hpp"
 #include "actors/gateway/http/server_impl.hpp"
 
@@ -22,7 +23,7 @@ class connection : public std::enable_shared_from_this<connection> {
  public:
   using clock = std::chrono::steady_clock;
 
-  connection(server::impl& s, asio::ip::tcp::socket socket);
+  connection(server::impl& s, client_stream stream);
 
   void start();
   /// Instead of `start`: there is no room. Says so, and ends.
@@ -33,15 +34,15 @@ class connection : public std::enable_shared_from_this<connection> {
   /// Looks at deadlines.
   void sweep(clock::time_point now);
   void close();
-  /// No request begun and none being answered.
-  bool idle() const { return phase_ == phase::reading && !parser_; }
+  /// No request begun and none being answered; a handshake is no request yet.
+  bool idle() const { return phase_ == phase::greeting || (phase_ == phase::reading && !parser_); }
   bool answering() const { return phase_ == phase::answering; }
   clock::time_point since() const { return since_; }
   /// The server ends: an open answer gets an error.
   void abandon(const openai::api_error& why);
 
  private:
-  enum class phase : std::uint8_t { reading, answering, lingering, closed };
+  enum class phase : std::uint8_t { greeting, reading, answering, lingering, closed };
   using parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   /// The parser's callback for each chunk's header: what the extensions of a body may still have.
@@ -51,6 +52,8 @@ class connection : public std::enable_shared_from_this<connection> {
                     boost::system::error_code& ec);
   };
 
+  void greet();
+  void on_greeted(boost::system::error_code ec);
   void read();
   void on_read(boost::system::error_code ec, std::size_t bytes);
   void on_end_of_input();
@@ -65,7 +68,9 @@ class connection : public std::enable_shared_from_this<connection> {
   void begin_answer();
   bool refill();
   void add_head(responder::portion& p);
+  void go_on();
   void write();
+  void write_encrypted();
   void on_answer_sent();
   void end_answer();
   void linger();
@@ -74,7 +79,7 @@ class connection : public std::enable_shared_from_this<connection> {
   bool deadline_passed(clock::time_point now);
 
   server::impl& server_;
-  asio::ip::tcp::socket socket_;
+  client_stream stream_;
   boost::beast::flat_buffer buffer_;
   std::optional<parser> parser_;
   chunk_budget on_chunk_;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 namespace troupe::gateway::http {
@@ -157,8 +158,16 @@ void server::impl::admit() {
   accept();
 }
 
+client_stream server::impl::stream_of(asio::ip::tcp::socket socket) {
+  if (!options_.credentials) return client_stream{std::move(socket)};
+  const auto context = options_.credentials->context(connection::clock::now());
+  auto* tls = SSL_new(context.get());
+  if (tls == nullptr) throw std::bad_alloc{};
+  return client_stream{std::move(socket), tls};
+}
+
 std::shared_ptr<connection> server::impl::take_in() {
-  auto c = std::make_shared<connection>(*this, std::move(*waiting_));
+  auto c = std::make_shared<connection>(*this, stream_of(std::move(*waiting_)));
   waiting_.reset();
   connections_.insert(c);
   events().connections(connections_.size());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/gateway/http/responder.hpp"
+#include "actors/trust/credentials.hpp"
 #include "config/cluster.hpp"
 #include "messages/base/expected.hpp"
 
@@ -33,11 +34,13 @@ struct server_options {
   std::uint16_t port = 0;  ///< 0: any free one
   config::limits limits;
   server_events events;
+  std::shared_ptr<trust::credentials> credentials;  ///< null: plain HTTP; else TLS only
 };
 
 /// An HTTP/1.1 server with one I/O thread of its own, which sleeps when there is nothing to do. At
 /// `connections_max` an idle connection makes room for a new one; where none is idle, a new one
-/// waits for a second, and is then turned away with 503. Public functions are thread-safe.
+/// waits for a second, and is then turned away with 503. A handshake of TLS has `header_timeout`,
+/// and counts as idle. Public functions are thread-safe.
 class server {
  public:
   server(server_options options, handler on_request);

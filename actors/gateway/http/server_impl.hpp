@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/gateway/http/client_stream.hpp"
 #include "actors/gateway/http/server.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -51,6 +52,7 @@ class server::impl {
   bool make_room();
   void wait_for_room();
   std::shared_ptr<connection> take_in();
+  client_stream stream_of(asio::ip::tcp::socket socket);
   void flush_dirty();
   void sweep();
   void arm_sweep();

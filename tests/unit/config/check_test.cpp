@@ -214,6 +214,16 @@ TEST_CASE("checks across values and sections", "[config]") {
        [](sample& s) { s.hosts = "[[host]]\nname = 'h0'\naddress = '0.0.0.0'\nport = 7100\n"; },
        {"a host needs an address of its own"}},
 
+      {"a gateway's certificate without its key",
+       [](sample& s) { s.gateways += "certificate = 'c.pem'\n"; },
+       {"the gateway has a `certificate` but no `key`; HTTPS needs both"}},
+      {"a gateway's key without its certificate",
+       [](sample& s) { s.gateways += "key = 'c.key'\n"; },
+       {"the gateway has a `key` but no `certificate`"}},
+      {"a gateway with both",
+       [](sample& s) { s.gateways += "certificate = 'c.pem'\nkey = 'c.key'\n"; },
+       {}},
+
       {"links and gateway on one port",
        [](sample& s) { s.gateways = "[[gateway]]\nhost = 'h0'\nport = 7100\n"; },
        {"port 7100 of 127.0.0.1 is taken by the links of host \"h0\""}},

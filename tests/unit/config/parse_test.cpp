@@ -26,7 +26,9 @@ TEST_CASE("a whole file", "[config]") {
       "[[pool]]\nname = 'd'\nmodel = 'm'\nrole = 'decode'\nhosts = ['h1']\nengine = 'simulated'\n"
       "[pool.simulation]\nprefill_tokens_per_second = 1000\ndecode_step_us = 2.5\nfault = "
       "'hang'\nfault_probability_per_step = 0.5\nseed = 9\n";
-  s.gateways = "[[gateway]]\nhost = 'h0'\naddress = '0.0.0.0'\nport = 8080\n";
+  s.gateways =
+      "[[gateway]]\nhost = 'h0'\naddress = '0.0.0.0'\nport = 8080\ncertificate = 'x/h0.pem'\nkey = "
+      "'/k/h0.key'\n";
   s.routers = "[[router]]\nhost = 'h1'\ndecode_prefills_tokens_max = 10\n";
   s.rest = "[limits]\nprompt_bytes_max = '1MiB'\nidle_timeout = '2m'\nheader_bytes_max = "
            "4096\n[health]\nlease = '5s'\n"
@@ -38,6 +40,9 @@ TEST_CASE("a whole file", "[config]") {
   CHECK(c.file == "/etc/troupe/c.toml");
   CHECK(c.section.id == "test");
   CHECK(c.section.insecure_links);
+  CHECK(c.section.certificates == "/etc/troupe/certificates");
+  CHECK(c.gateways.at(0).certificate == "/etc/troupe/x/h0.pem");
+  CHECK(c.gateways.at(0).key == "/k/h0.key");
   CHECK(c.generation == 7);
   REQUIRE(c.hosts.size() == 2);
   CHECK(c.hosts[0].address == "10.0.0.1");
