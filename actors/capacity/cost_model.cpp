@@ -80,7 +80,7 @@ cost_model cost_model::from_speeds(double prefill_tokens_per_second,
   seconds.beta = 1 / decode_tokens_per_second;
   return {seconds,
           {std::move(device_class), 1, both ? provenance::measured : provenance::assumed,
-           std::move(source)}};
+           std::move(source), 0}};
 }
 
 double cost_model::prefill_seconds(std::uint32_t prompt, std::uint32_t cached) const {

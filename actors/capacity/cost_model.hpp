@@ -60,7 +60,10 @@ class cost_model {
     std::string device_class;  ///< empty: unknown
     double usual_batch = 1;    ///< streams in a decode step
     provenance origin = provenance::calibrated;
-    std::string source;  ///< file or engine, for people
+    std::string source;        ///< file or engine, for people
+    double mu_per_minute = 0;  ///< of one engine within its latency objective; 0: not known
+
+    friend bool operator==(const options&, const options&) = default;
   };
 
   /// Errors: `bad_cost_model` when a coefficient is negative or no number, when the reference
@@ -97,9 +100,7 @@ class cost_model {
   const options& about() const { return about_; }
   provenance origin() const { return about_.origin; }
 
-  friend bool operator==(const cost_model& a, const cost_model& b) {
-    return a.seconds_ == b.seconds_ && a.about_.usual_batch == b.about_.usual_batch;
-  }
+  friend bool operator==(const cost_model&, const cost_model&) = default;
 
  private:
   cost_model(const coefficients& seconds, options about);

@@ -17,7 +17,7 @@ namespace {
 const coefficients small_cpu{2e-3, 1e-7, 5e-3, 1.2e-2, 1e-6, 4e-3};
 
 cost_model make(const coefficients& c, double batch = 4) {
-  auto made = cost_model::make(c, {"cpu", batch, provenance::calibrated, "here"});
+  auto made = cost_model::make(c, {"cpu", batch, provenance::calibrated, "here", 0});
   REQUIRE(made);
   return *made;
 }
@@ -97,7 +97,7 @@ TEST_CASE("cost model: what cannot be is refused, by name") {
   const auto nan = std::numeric_limits<double>::quiet_NaN();
   const auto infinity = std::numeric_limits<double>::infinity();
   const auto refused = [](const coefficients& c, double batch = 1) {
-    auto made = cost_model::make(c, {"", batch, provenance::calibrated, ""});
+    auto made = cost_model::make(c, {"", batch, provenance::calibrated, "", 0});
     REQUIRE_FALSE(made);
     CHECK(made.error().code == "bad_cost_model");
     return made.error().parameter;
