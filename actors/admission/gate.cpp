@@ -180,7 +180,8 @@ std::vector<verdict> gate::pump(time_point now) {
   for (auto& [name, m] : models_) {
     promote(name, m, now);
     while (m.window.has_room()) {
-      auto r = m.queue.next([&](const queued_request& x) { return may_begin(x, name, now); });
+      auto r = m.queue.next(
+          [&, &model = name](const queued_request& x) { return may_begin(x, model, now); });
       if (!r) break;
       begin(*r, name, m, now);
       out.push_back({r->id, std::nullopt});
