@@ -43,6 +43,7 @@ void engine_host::route(engine::job_id job, job_route where) {
 }
 
 void engine_host::forget(engine::job_id job) {
+  if (planted::is(planted::bug::leak_job)) return;
   std::lock_guard lock{mutex_};
   routes_.erase(job);
   acceptances_.erase(job);

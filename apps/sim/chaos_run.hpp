@@ -34,7 +34,7 @@ struct run_result {
   std::size_t failed = 0;
   std::size_t left = 0;
   std::size_t cut_off = 0;  ///< with their gateway
-  std::size_t faults = 0;
+  std::size_t faults = 0;   ///< that hit somebody
   coverage hits{};
   std::vector<finding> findings;
   std::map<std::string, std::size_t> attempts;  ///< that ended early, by code

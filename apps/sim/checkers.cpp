@@ -203,6 +203,8 @@ std::vector<finding> check_books(const run_record& r) {
                      "holds " + std::to_string(n.open_requests) + " requests, " +
                          std::to_string(n.prompt_bytes) + " prompt bytes, " +
                          std::to_string(n.jobs) + " jobs"});
+  for (const auto& [engine, what] : r.mismatches)
+    all.push_back({"kv", engine, "the books did not balance between two steps: " + what});
   for (const auto& w : r.workers) {
     const auto say = [&](const char* checker, const std::string& what) {
       all.push_back({checker, w.engine, what});

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::sim {
@@ -62,6 +63,8 @@ struct run_record {
   std::vector<attempt_error> attempts;
   std::vector<done_fault> faults;
   std::vector<worker_books> workers;
+  /// What audits between two steps found while it ran: engine, and what did not balance.
+  std::vector<std::pair<std::string, std::string>> mismatches;
   std::vector<node_books> nodes;
   std::size_t router_leases = 0;
   std::vector<engine_start> starts;

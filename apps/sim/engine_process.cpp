@@ -28,6 +28,12 @@ constexpr auto last_words = 150ms;
 /// For a tokeniser thread to take a prompt up.
 constexpr auto tokeniser_delay_max = 500us;
 
+/// Inside a pass aborts are heard this often: passes of busy engines are most of what there is to
+/// run.
+constexpr auto pass_slice = 4ms;
+/// The engine's books are looked at between two steps, each time after so many.
+constexpr std::uint64_t audit_interval_steps = 16;
+
 const std::string& value_of(const launcher::child_process::options& o, const std::string& name) {
   auto i = std::find(o.arguments.begin(), o.arguments.end(), name);
   if (i == o.arguments.end() || i + 1 == o.arguments.end())
@@ -111,6 +117,7 @@ void engine_process::serve() {
   o.prefill_tokens_per_second = world_.pace.prefill_tokens_per_second;
   o.decode_step_us = world_.pace.decode_step_us;
   o.decode_us_per_stream = world_.pace.decode_us_per_stream;
+  o.slice = pass_slice;
   o.now = [this] { return pass_time_; };
   o.sleep = [this](std::chrono::nanoseconds time) { sleep(time); };
   o.choose_fault = [this] {
@@ -199,7 +206,9 @@ void engine_process::serve() {
 void engine_process::run_engine() {
   for (;;) {
     woken_ = false;
-    if (!host_->step() && !woken_) {
+    const bool worked = host_->step();
+    if (worked && ++steps_ % audit_interval_steps == 0) audit();
+    if (!worked && !woken_) {
       idle_ = true;
       fiber::suspend();
     } else {
@@ -207,6 +216,13 @@ void engine_process::run_engine() {
       fiber::suspend();
     }
   }
+}
+
+/// KV that is freed while somebody counts on it may be made good by what comes later: it has to be
+/// seen in between.
+void engine_process::audit() {
+  auto found = host_->engine().audit().mismatches;
+  if (mismatches_.empty()) mismatches_ = std::move(found);
 }
 
 void engine_process::resume_soon() {

@@ -85,6 +85,9 @@ class engine_process {
   /// When it was last not running, or not able to go on, for a reason that somebody may act upon.
   time_point last_excuse() const { return last_excuse_; }
   void excuse() { last_excuse_ = world_.when->now(); }
+  /// Where the engine's books did not balance between two of its steps, of which some are looked
+  /// at.
+  const std::vector<std::string>& mismatches() const { return mismatches_; }
   /// Its launcher has killed it.
   std::function<void(engine_process&)> on_killed_by_launcher;
 
@@ -92,6 +95,7 @@ class engine_process {
   void load(int steps_done);
   void serve();
   void run_engine();
+  void audit();
   void resume_soon();
   void wake();
   void sleep(std::chrono::nanoseconds time);
@@ -119,6 +123,8 @@ class engine_process {
   bool stopping_ = false;
   bool hanging_ = false;
   time_point last_excuse_{};
+  std::uint64_t steps_ = 0;
+  std::vector<std::string> mismatches_;
 };
 
 /// What a launcher holds of it: its end ends the process, as with a real child.

@@ -44,6 +44,26 @@ std::string_view to_string(fault_kind k) {
   return names[static_cast<std::size_t>(k)];
 }
 
+bool can_hit(fault_kind k, phase p) {
+  switch (k) {
+  case fault_kind::lose_kv:
+    return p == phase::transferring;
+  case fault_kind::kill_engine:
+  case fault_kind::crash_in_step:
+  case fault_kind::freeze_engine_short:
+  case fault_kind::freeze_engine_long:
+  case fault_kind::thaw_fenced_engine:
+  case fault_kind::hang_in_step:
+  case fault_kind::slow_engine:
+  case fault_kind::garbage:
+  case fault_kind::stop_engine:
+  case fault_kind::crash_loop:
+    return p != phase::routing;
+  default:
+    return true;
+  }
+}
+
 std::vector<planned_fault> plan_faults(seeded random, std::size_t count,
                                        std::chrono::milliseconds during) {
   std::vector<planned_fault> all;

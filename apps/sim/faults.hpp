@@ -40,6 +40,10 @@ enum class fault_kind : std::uint8_t {
 inline constexpr std::size_t fault_kinds = 23;
 std::string_view to_string(fault_kind k);
 
+/// Whether a request in that phase can be hit by such a fault at all: before it has a route no
+/// engine has anything of it, and pieces of KV are lost only while they are on their way.
+bool can_hit(fault_kind k, phase p);
+
 /// One fault of a run. Who it hits is drawn when it is due: by then somebody else may be there.
 struct planned_fault {
   fault_kind what = fault_kind::kill_engine;

@@ -12,6 +12,7 @@ using namespace std::chrono_literals;
 
 /// Its launcher acts upon a frozen engine after 4 s of silence and 10 s without a link.
 constexpr auto frozen_until_fenced = 30'000ms;
+constexpr std::chrono::nanoseconds thaw_interval = 250ms;
 constexpr double slowness = 20;
 /// A fault that was aimed comes without it after so long.
 constexpr auto aim_patience = 2'000ms;
@@ -61,6 +62,11 @@ void injector::count(
 
 void injector::count_engine(fault_kind k, const std::string& engine) {
   count(k, [&](const auto& s, const auto&) { return s.prefill == engine || s.decode == engine; });
+}
+
+/// Nobody is at an engine that loads; everybody has to do without it.
+void injector::count_loading(fault_kind k) {
+  count(k, [](const auto&, const auto&) { return true; });
 }
 
 void injector::count_host(fault_kind k, const std::string& host) {
@@ -160,6 +166,7 @@ void injector::hit_engine(const planned_fault& f) {
     return later(1'500ms, [this, f, name] {
       auto* again = world_.engine(name);
       if (again == nullptr || again->serving()) return;
+      count_loading(f.what);
       note(f, name, {again->host()}, 0ms);
       if (f.what == fault_kind::stuck_loading)
         again->mood().never_loads = true;
@@ -168,7 +175,10 @@ void injector::hit_engine(const planned_fault& f) {
     });
   }
   if (e == nullptr) return note(f, "nobody", {}, 0ms);
-  count_engine(f.what, e->name());
+  if (loading)
+    count_loading(f.what);
+  else
+    count_engine(f.what, e->name());
   note(f, e->name(), {e->host()}, f.lasts);
   switch (f.what) {
   case fault_kind::kill_engine:
@@ -199,13 +209,19 @@ void injector::hit_engine(const planned_fault& f) {
     world_.freeze(e->process());
     e->excuse();
     const auto lasts = f.what == fault_kind::freeze_engine_long ? frozen_until_fenced : f.lasts;
-    return later(lasts, [this, e] {
-      if (!e->alive()) return;
-      e->excuse();
-      world_.thaw(e->process());
-    });
+    return thaw_at(world_.now() + lasts, e);
   }
   }
+}
+
+/// Looks in between whether it was killed: then there is nothing to wait for.
+void injector::thaw_at(time_point when, engine_process* e) {
+  later(std::min<std::chrono::nanoseconds>(thaw_interval, when - world_.now()), [this, when, e] {
+    if (!e->alive()) return;
+    if (world_.now() < when) return thaw_at(when, e);
+    e->excuse();
+    world_.thaw(e->process());
+  });
 }
 
 void injector::started(engine_process& e) {
@@ -276,7 +292,7 @@ void injector::hit_actor(const planned_fault& f, const char* name) {
   if (f.what == fault_kind::kill_hub)
     count(f.what, [&, h = host](const auto&, const auto& home) { return home == h; });
   else if (f.what == fault_kind::kill_router)
-    count(f.what, [](const auto& s, const auto&) { return s.now == phase::routing; });
+    count(f.what, [](const auto&, const auto&) { return true; });  // it holds everybody's leases
   else
     count_host(f.what, host);
   note(f, host, {host}, 0ms);

@@ -54,7 +54,9 @@ class injector {
   void count(fault_kind k,
              const std::function<bool(const phase_watch::state&, const std::string& home)>& hit);
   void count_engine(fault_kind k, const std::string& engine);
+  void count_loading(fault_kind k);
   void count_host(fault_kind k, const std::string& host);
+  void thaw_at(time_point when, engine_process* e);
   void later(std::chrono::nanoseconds delay, std::function<void()> what);
   void note(const planned_fault& f, std::string victim, std::vector<std::string> hosts,
             std::chrono::milliseconds until);

@@ -19,6 +19,8 @@ constexpr std::size_t findings_shown_max = 8;
 constexpr std::array<std::string_view, planted::bugs> bug_names = {"none",
                                                                    "leak_lease",
                                                                    "leak_ticket",
+                                                                   "leak_job",
+                                                                   "keep_early_open",
                                                                    "leak_buffer",
                                                                    "leak_kv",
                                                                    "free_used_kv",
@@ -69,11 +71,22 @@ void batch::add(const run_result& r) {
   left += r.left;
   cut_off += r.cut_off;
   faults += r.faults;
+  faults_min = std::min<std::uint64_t>(faults_min, r.faults);
   for (const auto& [code, n] : r.failures) failures[code] += n;
   for (const auto& [code, n] : r.attempts) attempts[code] += n;
   for (std::size_t f = 0; f < fault_kinds; ++f)
     for (std::size_t p = 0; p < phases; ++p) hits[f][p] += r.hits[f][p];
   if (!r.findings.empty()) bad.push_back({r.seed, r.findings});
+}
+
+std::vector<std::pair<fault_kind, phase>> batch::never_hit() const {
+  std::vector<std::pair<fault_kind, phase>> all;
+  for (std::size_t f = 0; f < fault_kinds; ++f)
+    for (std::size_t p = 0; p < phases; ++p) {
+      const std::pair pair{static_cast<fault_kind>(f), static_cast<phase>(p)};
+      if (hits[f][p] == 0 && can_hit(pair.first, pair.second)) all.push_back(pair);
+    }
+  return all;
 }
 
 std::string to_json(const batch& b) {
@@ -92,6 +105,7 @@ std::string to_json(const batch& b) {
   count(w, "left", b.left);
   count(w, "cut_off", b.cut_off);
   count(w, "faults", b.faults);
+  count(w, "faults_of_a_run_min", b.runs > 0 ? b.faults_min : 0);
   counts(w, "failures", b.failures);
   counts(w, "attempts", b.attempts);
   w.Key("coverage");
@@ -105,6 +119,13 @@ std::string to_json(const batch& b) {
     w.EndObject();
   }
   w.EndObject();
+  w.Key("never_hit");
+  w.StartArray();
+  for (const auto& [f, p] : b.never_hit()) {
+    const auto pair = fmt::format("{} {}", to_string(f), to_string(p));
+    w.String(pair.data(), static_cast<rapidjson::SizeType>(pair.size()));
+  }
+  w.EndArray();
   w.Key("bad");
   w.StartArray();
   for (const auto& r : b.bad) {
@@ -133,9 +154,10 @@ std::string to_json(const batch& b) {
 std::string to_text(const batch& b) {
   std::string out = fmt::format(
       "{} runs from seed {}: {} bad; {:.1f} a second, {} events, hash {:016x}\n"
-      "{} requests: {} finished, {} failed, {} clients left, {} were cut off; {} faults\n",
+      "{} requests: {} finished, {} failed, {} clients left, {} were cut off; {} faults, at "
+      "least {} a run\n",
       b.runs, b.options.seed, b.bad.size(), per_second(b), b.events, b.hash, b.requests, b.finished,
-      b.failed, b.left, b.cut_off, b.faults);
+      b.failed, b.left, b.cut_off, b.faults, b.runs > 0 ? b.faults_min : 0);
   const auto list = [&](const char* title, const std::map<std::string, std::uint64_t>& all) {
     out += title;
     for (const auto& [name, n] : all) out += fmt::format(" {} {},", n, name);
@@ -149,9 +171,14 @@ std::string to_text(const batch& b) {
   out += '\n';
   for (std::size_t f = 0; f < fault_kinds; ++f) {
     out += fmt::format("{:<15}", to_string(static_cast<fault_kind>(f)));
-    for (std::size_t p = 0; p < phases; ++p) out += fmt::format("{:>13}", b.hits[f][p]);
+    for (std::size_t p = 0; p < phases; ++p)
+      out += can_hit(static_cast<fault_kind>(f), static_cast<phase>(p))
+                 ? fmt::format("{:>13}", b.hits[f][p])
+                 : fmt::format("{:>13}", "-");
     out += '\n';
   }
+  for (const auto& [f, p] : b.never_hit())
+    out += fmt::format("never hit: {} while {}\n", to_string(f), to_string(p));
   return out;
 }
 
@@ -191,11 +218,11 @@ std::string story(const run_result& r, std::size_t lines_max) {
 }
 
 std::string save(const batch& b) {
-  auto out = fmt::format("troupe-sim 1 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n",
+  auto out = fmt::format("troupe-sim 2 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n",
                          b.options.seed, b.options.requests, b.options.faults,
                          to_string(b.options.planted), b.next_seed, b.runs, b.seconds, b.hash,
                          b.events, b.requests, b.finished, b.failed, b.left, b.cut_off, b.faults,
-                         b.bad.size());
+                         b.faults_min, b.bad.size());
   for (const auto& row : b.hits) {
     for (auto n : row) out += fmt::format("{} ", n);
     out += '\n';
@@ -220,8 +247,8 @@ expected<batch> load(const std::string& in, const run_options& options) {
   std::size_t requests = 0, faults = 0, bad = 0;
   s >> magic >> version >> seed >> requests >> faults >> bug >> b.next_seed >> b.runs >>
       b.seconds >> b.hash >> b.events >> b.requests >> b.finished >> b.failed >> b.left >>
-      b.cut_off >> b.faults >> bad;
-  if (!s || magic != "troupe-sim" || version != 1) return broken;
+      b.cut_off >> b.faults >> b.faults_min >> bad;
+  if (!s || magic != "troupe-sim" || version != 2) return broken;
   if (seed != options.seed || requests != options.requests || faults != options.faults ||
       bug != to_string(options.planted))
     return error{"bad_state", "the state file is of other runs: --seed " + std::to_string(seed) +

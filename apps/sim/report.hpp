@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::sim {
@@ -19,6 +20,7 @@ struct batch {
   std::uint64_t hash = 0;  ///< over all runs, in order
   std::uint64_t events = 0, requests = 0, finished = 0, failed = 0, left = 0, cut_off = 0;
   std::uint64_t faults = 0;
+  std::uint64_t faults_min = UINT64_MAX;  ///< of one run
   std::map<std::string, std::uint64_t> failures, attempts;
   coverage hits{};
   struct bad_run {
@@ -28,6 +30,8 @@ struct batch {
   std::vector<bad_run> bad;
 
   void add(const run_result& r);
+  /// Pairs that can come about and have not.
+  std::vector<std::pair<fault_kind, phase>> never_hit() const;
 };
 
 std::string to_json(const batch& b);

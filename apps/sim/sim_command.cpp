@@ -31,6 +31,7 @@ struct chaos_arguments {
   bool json = false;
   bool verbose = false;
   bool until_found = false;
+  bool all_covered = false;
 };
 
 /// All of it, for whoever reads one run.
@@ -98,7 +99,8 @@ int run(chaos_arguments a) {
   }
   if (!a.state.empty()) write_state(a.state, b);
   fmt::print("{}", a.json ? sim::to_json(b) + "\n" : sim::to_text(b));
-  return b.bad.empty() ? exit_ok : exit_failure;
+  const bool covered = !a.all_covered || b.never_hit().empty();
+  return b.bad.empty() && covered ? exit_ok : exit_failure;
 }
 
 }  // namespace
@@ -116,6 +118,8 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   chaos->add_option("--planted", a->planted, "puts a bug in, which the checkers must find");
   chaos->add_option("--state", a->state, "a file to go on from, and to write to now and then");
   chaos->add_flag("--until-found", a->until_found, "ends with the first run that finds something");
+  chaos->add_flag("--all-covered", a->all_covered,
+                  "fails when a fault has never hit a request in some phase, too");
   chaos->add_flag("--json", a->json, "one JSON object at the end, and no stories");
   chaos->add_flag("--verbose", a->verbose, "prints the history of each run");
   chaos->callback([a, &exit_code] { exit_code = run(*a); });

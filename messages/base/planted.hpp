@@ -10,6 +10,8 @@ enum class bug : std::uint8_t {
   none,
   leak_lease,          ///< a routing lease isn't given back
   leak_ticket,         ///< a request's place isn't given back
+  leak_job,            ///< a worker keeps a job that has ended
+  keep_early_open,     ///< a hand-over whose job never comes is kept
   leak_buffer,         ///< a transport buffer isn't given back
   leak_kv,             ///< a job that ends keeps its KV
   free_used_kv,        ///< KV is freed in the engine that the ledger counts on
@@ -25,7 +27,7 @@ enum class bug : std::uint8_t {
   kill_progressing,    ///< the watchdog doesn't see progress
   no_restart_limit,    ///< whoever ends too often is restarted all the same
 };
-inline constexpr std::uint8_t bugs = 17;
+inline constexpr std::uint8_t bugs = 19;
 
 /// The one that is in; set before any actor runs.
 inline bug present = bug::none;

@@ -192,6 +192,9 @@ TEST_CASE("books: nothing may be held") {
   CHECK(only(of([](auto& b) { b.routes = 1; }), "jobs"));
   CHECK(only(of([](auto& b) { b.hand_overs = 1; }), "hand-overs"));
   CHECK(only(of([](auto& b) { b.buffers_free = 2; }), "buffers"));
+  r.workers.clear();
+  r.mismatches = {{"decode/d/a.0", "cells"}};
+  CHECK(only(check_books(r), "kv"));
 }
 
 TEST_CASE("kills need an excuse") {

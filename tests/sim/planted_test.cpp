@@ -21,6 +21,8 @@ constexpr std::uint64_t seeds_max = 500;
 const std::pair<planted::bug, std::set<std::string>> expected_finders[] = {
     {planted::bug::leak_lease, {"leases"}},
     {planted::bug::leak_ticket, {"hubs"}},
+    {planted::bug::leak_job, {"jobs"}},
+    {planted::bug::keep_early_open, {"hand-overs"}},
     {planted::bug::leak_buffer, {"buffers"}},
     {planted::bug::leak_kv, {"kv"}},
     {planted::bug::free_used_kv, {"kv", "attempts"}},

@@ -78,6 +78,33 @@ TEST_CASE("a state of other runs, or none at all, is refused") {
   CHECK(load(save(b).substr(0, 100), b.options).error().code == "bad_state");
 }
 
+TEST_CASE("pairs of fault and phase that were never hit are named, but not those that cannot be") {
+  batch b;
+  const auto possible = b.never_hit().size();
+  CHECK(possible > 100);
+  CHECK(possible < fault_kinds * phases);
+  auto r = some_run(1, false);
+  r.hits = {};
+  r.hits[0][static_cast<std::size_t>(phase::decoding)] = 1;
+  b.add(r);
+  CHECK(b.never_hit().size() == possible - 1);
+  CHECK(to_text(b).find("never hit: kill_engine while queued") != std::string::npos);
+  CHECK(to_text(b).find("never hit: kill_engine while decoding") == std::string::npos);
+  CHECK(to_text(b).find("never hit: kill_engine while routing") == std::string::npos);
+  CHECK(to_json(b).find("\"kill_engine queued\"") != std::string::npos);
+}
+
+TEST_CASE("a batch knows its run with the fewest faults") {
+  batch b;
+  auto r = some_run(1, false);
+  r.faults = 9;
+  b.add(r);
+  r.faults = 6;
+  b.add(r);
+  CHECK(b.faults_min == 6);
+  CHECK(load(save(b), b.options)->faults_min == 6);
+}
+
 TEST_CASE("a bad run is told with its replay command") {
   const auto b = some_batch();
   const auto json = to_json(b);

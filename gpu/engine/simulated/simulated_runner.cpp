@@ -88,7 +88,7 @@ forward_status simulated_runner::forward(std::span<const batch_token> batch) {
     us += 1e6 * (static_cast<double>(batch.size()) - decoding) / options_.prefill_tokens_per_second;
   if (fault == simulated_fault::slow) us *= options_.slow_factor;
   if (fault == simulated_fault::crash) options_.crash();
-  while (fault == simulated_fault::hang) options_.sleep(simulated_options::slice_max);
+  while (fault == simulated_fault::hang) options_.sleep(options_.slice);
   garbage_ = fault == simulated_fault::garbage;
   if (!spend(std::chrono::nanoseconds(static_cast<std::int64_t>(us * 1e3))))
     return forward_status::aborted;
@@ -149,7 +149,7 @@ bool simulated_runner::spend(std::chrono::nanoseconds time) {
                                     : std::chrono::steady_clock::time_point{};
   while (time.count() > 0) {
     if (abort_.exchange(false)) return false;
-    options_.sleep(std::min<std::chrono::nanoseconds>(time, simulated_options::slice_max));
+    options_.sleep(std::min<std::chrono::nanoseconds>(time, options_.slice));
     ticks_.fetch_add(1, std::memory_order_relaxed);
     time = end - options_.now();
   }

@@ -49,14 +49,13 @@ struct simulated_options {
   /// Says of each pass which fault it has, instead of the draw. Empty: the draw does.
   std::function<simulated_fault()> choose_fault;
 
-  /// The outside world. `sleep` gets slices of at most `slice_max`, between which aborts are heard
-  /// and progress is shown.
+  /// The outside world. `sleep` gets slices of at most `slice`, between which aborts are heard and
+  /// progress is shown.
+  std::chrono::microseconds slice{1'000};
   std::function<std::chrono::steady_clock::time_point()>
       now;                                              ///< empty: std::chrono::steady_clock::now
   std::function<void(std::chrono::nanoseconds)> sleep;  ///< empty: std::this_thread::sleep_for
   std::function<void()> crash;                          ///< empty: std::abort
-
-  static constexpr std::chrono::microseconds slice_max{1'000};
 };
 
 /// A model made of arithmetic. The next token is a function of the tokens before it, and so is
