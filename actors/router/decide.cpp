@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iterator>
 #include <tuple>
@@ -21,6 +22,9 @@ constexpr std::size_t none = ~std::size_t{0};
 /// Blocks of a prompt that tell conversations apart, where the client names none: turn after turn
 /// has them alike, and what all prompts of a workload begin with is mostly shorter.
 constexpr std::size_t conversation_block = 7;
+
+/// Of prefills at the same distance from a decode worker: the best, and another to draw among.
+constexpr unsigned pairs_of_distance = 2;
 
 /// From 1; 0: it is not among them.
 std::uint32_t place_of(const std::string& name, const std::vector<std::string>& names) {
@@ -102,14 +106,18 @@ void router_policy::find(const question& k, std::size_t role, std::vector<candid
   const auto conversation = !k.q.session.empty() ? std::hash<std::string>{}(k.q.session)
                             : chain.empty()      ? 0
                                             : chain[std::min(chain.size() - 1, conversation_block)];
-  for (auto id : ready.of(workload, conversation)) {
+  const auto candidates = ready.of(workload, conversation);
+  for (auto id : candidates) {
+    __builtin_prefetch(&workers_[id].holder);
+    __builtin_prefetch(&workers_[id].decode_us);
+  }
+  for (auto id : candidates) {
     const auto& w = workers_[id];
     if (k.q.quarantine && w.quarantined > 0) continue;
     auto& c = found.emplace_back();
     c.id = id;
     c.w = &w;
-    c.rank = rank_of(k.q.exclude.empty() ? 0 : place_of(w.entry.name, k.q.exclude),
-                     !w.entry.slow.empty());
+    c.rank = rank_of(k.q.exclude.empty() ? 0 : place_of(w.entry.name, k.q.exclude), w.slow);
   }
 }
 
@@ -144,7 +152,8 @@ void router_policy::find_cached(const question& k) {
     }
 }
 
-void router_policy::weigh(const question& k, std::vector<candidate>& found) const {
+void router_policy::weigh(const question& k, std::vector<candidate>& found,
+                          bool prefills_only) const {
   double known = 0;
   std::size_t knowing = 0;
   for (auto& c : found) {
@@ -159,14 +168,15 @@ void router_policy::weigh(const question& k, std::vector<candidate>& found) cons
                                                unknown_queue_seconds_max);
   for (auto& c : found) {
     if (c.queue < 0) c.queue = usual + static_cast<double>(c.w->prefill_us) / 1e6;
-    c.compute = c.w->costs.prefill_seconds(k.prompt, c.cached);
-    c.pressure = c.w->entry.role == msg::Role::PREFILL ? 0 : pressure(*c.w, k);
+    c.compute = c.w->prefill(k.prompt, c.cached);
+    c.others = limits_.others_weight * c.compute;
+    c.pressure = prefills_only ? 0 : pressure(*c.w, k);
   }
 }
 
 double router_policy::transfer_seconds(const question& k, const candidate& p, const candidate& d,
                                        topology::distance far) const {
-  const auto size = d.w->entry.kv_bytes_per_token;
+  const auto size = d.w->kv_bytes_per_token;
   const double bytes = (size > 0 ? size : default_kv_bytes_per_token) * (k.prompt - d.cached);
   return bytes /
          (p.w == nullptr ? speeds_.fastest() : speeds_.bytes_per_second(p.w->host, d.w->host, far));
@@ -175,8 +185,7 @@ double router_policy::transfer_seconds(const question& k, const candidate& p, co
 void router_policy::consider(const question& k, option o) {
   o.last_pair = o.decode->id == k.last_decode && (!o.prefill || o.prefill->id == k.last_prefill);
   if (o.last_pair)
-    o.score -=
-        (o.prefill ? o.prefill : o.decode)->w->costs.prefill_seconds(session_bonus_tokens, 0);
+    o.score -= (o.prefill ? o.prefill : o.decode)->w->prefill(session_bonus_tokens, 0);
   options_.push_back(o);
   const auto at = options_.size() - 1;
   if (best_ == none || better(o, options_[best_])) {
@@ -187,8 +196,9 @@ void router_policy::consider(const question& k, option o) {
   }
 }
 
-/// Prefills in the order of what they cost by themselves: for each decode the rest of them is left
-/// out from where on none can be among the best, however near it is.
+/// Prefills in the order of what they cost by themselves. For each decode only the first ones of
+/// each distance are looked at, since from there the way is as long for all, and none from where on
+/// it could not be among the best, however near it is.
 void router_policy::pair_up(const question& k) {
   const auto& prefills = found_[of_prefill];
   const auto& decodes = found_[of_decode];
@@ -202,17 +212,22 @@ void router_policy::pair_up(const question& k) {
   for (const auto& d : decodes) {
     const double base = d.queue + d.pressure;
     const double least = transfer_seconds(k, {}, d, topology::distance::same_host);
+    const bool last_decode = d.id == k.last_decode;
+    std::array<unsigned, link_speeds::distances> seen{};
     for (auto i : by_prefill_) {
       const auto& p = prefills[i];
+      const auto far = apart(d.w->host, p.w->host);
+      auto& alike = seen[static_cast<std::size_t>(far)];
+      if (alike >= pairs_of_distance && !(last_decode && p.id == k.last_prefill)) continue;
       const auto rank = p.rank + d.rank;
-      if (second_ != none && d.id != k.last_decode) {
+      if (second_ != none && !last_decode) {
         const auto &best = options_[best_], &second = options_[second_];
         const double bound = p.alone() + base + least;
         if (std::tie(rank, bound) > std::tie(second.rank, second.score) &&
             (rank > best.rank || bound > best.score + tie_of(best.score)))
           break;
       }
-      const auto far = apart(p.w->host, d.w->host);
+      ++alike;
       const double transfer = transfer_seconds(k, p, d, far);
       consider(k, {d.cached > 0 ? plan::from_position : plan::full, &p, &d, rank,
                    p.alone() + transfer + base, transfer, far});
@@ -248,8 +263,9 @@ std::string router_policy::explain(const option& best, const option* next) const
   const auto& does = best.prefill ? *best.prefill : *best.decode;
   std::string text;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, "score {} ms ({}): queue {}, prefill {} with {} cached, ", ms(best.score),
-                 topology::to_string(best.far), ms(does.queue), ms(does.compute), does.cached);
+  fmt::format_to(out, "score {} ms ({}): queue {}, prefill {} with {} cached, others {}, ",
+                 ms(best.score), topology::to_string(best.far), ms(does.queue), ms(does.compute),
+                 does.cached, ms(does.others));
   if (best.prefill)
     fmt::format_to(out, "transfer {}, decode's queue {}, ", ms(best.transfer),
                    ms(best.decode->queue));
@@ -283,7 +299,8 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   if (!q.move_from.empty()) return decide_move(k);
   for (std::size_t role = 0; role < found_.size(); ++role) find(k, role, found_[role]);
   find_cached(k);
-  for (auto& found : found_) weigh(k, found);
+  for (std::size_t role = 0; role < found_.size(); ++role)
+    weigh(k, found_[role], role == of_prefill);
   options_.clear();
   best_ = second_ = none;
   for (const auto& c : found_[of_both])
@@ -335,7 +352,7 @@ std::variant<route_choice, route_refusal> router_policy::decide_move(const quest
   if (places.empty())
     return route_refusal{503, "no_place_to_move",
                          "No other engine can take a stream over from " + q.move_from + ".", 0};
-  weigh(k, places);
+  weigh(k, places, false);
   const candidate source{.id = id, .w = from};
   auto cost = [&](const candidate& c) {
     return c.queue + c.pressure + transfer_seconds(k, source, c, apart(from->host, c.w->host));

@@ -33,26 +33,21 @@ void router_policy::share::take_from(worker& w, bool quarantine) const {
 /// The report knows of everything that had arrived, whichever shard sent it, and of what was
 /// computed since. What was granted shortly before may have been on its way: the larger of both
 /// counts. What was granted since comes on top.
-std::optional<double> router_policy::known_queue(const worker& w, time_point now) {
+std::optional<double> router_policy::known_queue(const worker& w, time_point now) const {
   if (!w.reported || now - w.reported_at > report_stale_after) return {};
   return std::max(w.reported_queue, static_cast<double>(w.since_us[1]) / 1e6) +
-         static_cast<double>(w.since_us[0]) / 1e6;
+         static_cast<double>(w.since_us[0]) / 1e6 * limits_.shards;
 }
 
 double router_policy::pressure(const worker& w, const question& k) {
-  const double others = w.other_streams * w.costs.decode_seconds(other_prompt_tokens,
-                                                                 other_answer_tokens,
-                                                                 w.costs.about().usual_batch);
-  const double decoding = static_cast<double>(w.decode_us) / 1e6 + others;
+  const double decoding = static_cast<double>(w.decode_us) / 1e6 + w.other_streams * w.other_stream;
   double seconds = decoding * decode_weight;
   const auto streams = w.leases + w.other_streams;
-  if (w.entry.slots > 0 && streams >= w.entry.slots)
-    seconds += (streams - w.entry.slots + 1) * decoding / streams;
+  if (w.slots > 0 && streams >= w.slots) seconds += (streams - w.slots + 1) * decoding / streams;
   // What does not fit is waited for, or pre-empts somebody who is computed again.
-  const std::uint64_t total = w.last.kv_total > 0 ? w.last.kv_total : w.entry.kv_tokens;
-  const auto wanted = std::max<std::uint64_t>(w.kv_tokens, w.last.kv_used) + k.prompt + k.answer;
-  if (total > 0 && wanted > total)
-    seconds += static_cast<double>(wanted - total) * w.costs.in_seconds().alpha;
+  const auto wanted = std::max<std::uint64_t>(w.kv_tokens, w.kv_used) + k.prompt + k.answer;
+  if (w.kv_total > 0 && wanted > w.kv_total)
+    seconds += static_cast<double>(wanted - w.kv_total) * w.prefill_seconds;
   return seconds;
 }
 

@@ -44,6 +44,22 @@ const std::string& router_policy::name_of(worker_id id) const {
   return id == nobody ? none : workers_[id].entry.name;
 }
 
+void router_policy::worker::set_entry(const directory::entry& e) {
+  entry = e;
+  slow = !e.slow.empty();
+  slots = e.slots;
+  kv_bytes_per_token = e.kv_bytes_per_token;
+  if (last.kv_total == 0) kv_total = e.kv_tokens;
+}
+
+void router_policy::worker::set_costs(capacity::cost_model c) {
+  costs = std::move(c);
+  prefill_seconds = costs.in_seconds().alpha;
+  prefill_growth = costs.in_seconds().alpha2;
+  other_stream = costs.decode_seconds(other_prompt_tokens, other_answer_tokens,
+                                      costs.about().usual_batch);
+}
+
 router_policy::worker* router_policy::incarnation(worker_id id, std::uint64_t generation) {
   if (id == nobody) return nullptr;
   auto& w = workers_[id];
@@ -70,7 +86,7 @@ void router_policy::update(const directory::change& c) {
     auto& w = workers_[i->second];
     if (w.present && w.entry.generation == e.generation && w.entry.model == e.model &&
         w.entry.role == e.role) {
-      w.entry = e;
+      w.set_entry(e);
       w.host = host_of(e.host);
       set_ready(w, i->second);
       continue;
@@ -85,14 +101,15 @@ void router_policy::update(const directory::change& c) {
 void router_policy::enter(worker_id id, const directory::entry& e) {
   auto& w = workers_[id];
   w = worker{};
-  w.entry = e;
+  w.set_entry(e);
+  w.set_costs(w.costs);
   w.present = true;
   w.host = host_of(e.host);
   w.holder = index_.join();
   w.life = ++lives_;
   w.of = &pools_[e.model];
   w.of->members.push_back(id);
-  if (const auto c = calibrated_.find(e.pool); c != calibrated_.end()) w.costs = c->second;
+  if (const auto c = calibrated_.find(e.pool); c != calibrated_.end()) w.set_costs(c->second);
   set_ready(w, id);
   put_back(w);
 }
@@ -126,7 +143,7 @@ void router_policy::set_bytes_per_token(worker& w, float value) {
 
 void router_policy::set_costs(const std::string& pool, capacity::cost_model costs) {
   for (auto& w : workers_)
-    if (w.present && w.entry.pool == pool) w.costs = costs;
+    if (w.present && w.entry.pool == pool) w.set_costs(costs);
   calibrated_.insert_or_assign(pool, std::move(costs));
 }
 
@@ -145,9 +162,11 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
   w.reported_at = now;
   if (w.speeds.add(r.prefilled_tokens, r.sampled_tokens, r.busy_us) &&
       !calibrated_.contains(w.entry.pool))
-    w.costs = capacity::cost_model::from_speeds(w.speeds.prefill_tokens_per_second(),
-                                                w.speeds.decode_tokens_per_second(), {}, name);
-  w.reported_queue = static_cast<double>(r.queued_tokens) * w.costs.in_seconds().alpha;
+    w.set_costs(capacity::cost_model::from_speeds(w.speeds.prefill_tokens_per_second(),
+                                                  w.speeds.decode_tokens_per_second(), {}, name));
+  w.reported_queue = static_cast<double>(r.queued_tokens) * w.prefill_seconds;
+  w.kv_used = r.kv_used;
+  w.kv_total = r.kv_total > 0 ? r.kv_total : w.entry.kv_tokens;
   const auto streams = r.running + r.queued;
   w.other_streams = streams > w.leases ? streams - w.leases : 0;
   if (now - w.interval_began >= report_interval_min) {

@@ -36,6 +36,12 @@ struct router_limits {
   block_index_limits index;
   /// Sessions whose last workers are remembered; the longest quiet one is forgotten first.
   std::size_t sessions_max = 65'536;
+  /// Shards of the cluster. What this one granted since a worker's report, the others are taken to
+  /// have granted, too: they know the same.
+  std::uint32_t shards = 1;
+  /// A second of prefill keeps a worker from others' prompts, and what it computes displaces what
+  /// they would find cached: its weight on top of the second that this prompt itself waits.
+  double others_weight = 3;
 };
 
 /// Until a model's prompts have been measured.
@@ -148,7 +154,7 @@ struct route_outcome {
 /// Chooses workers. The score of a route is the time until its first token, in seconds, and what it
 /// costs others (POLICIES of sharded LLM routers; each part is a figure of its own in `reason`):
 ///
-///   queue of prefill + prefill_seconds(prompt, cached there)
+///   queue of prefill + prefill_seconds(prompt, cached there) x (1 + weight of the others)
 ///   + KV bytes that decode lacks / bandwidth of the way
 ///   + queue of decode + its pressure: work being decoded, slots and KV that lack
 ///
@@ -232,34 +238,52 @@ class router_policy {
     std::uint32_t bytes_per_token_count = 0;
     cache_correction correction;
   };
-  struct worker {
-    directory::entry entry;
-    bool present = false;
-    pool* of = nullptr;
-    host_id host = nobody;
+  /// What each decision asks of each candidate comes first, in two lines of the processor's cache:
+  /// with thousands of workers fetching it is what a decision's time goes into.
+  struct alignas(64) worker {
     block_index::holder holder = 0;
     std::uint32_t life = 0;  ///< of all workers' lives this one's number, for guesses
-    worker_report last;
+    host_id host = nobody;
+    std::uint32_t quarantined = 0;  ///< of the leases: 0 or 1, but for a worker out of sight
+    bool present = false;
+    bool slow = false;
     bool reported = false;
     time_point reported_at{};
+    double reported_queue = 0;  ///< seconds, by its last report
+    // Prefill granted since the last report, and between that and the one before.
+    std::uint64_t since_us[2] = {0, 0};
+    std::uint64_t prefill_us = 0;  ///< of this shard's leases
+
+    std::uint64_t decode_us = 0;  ///< the same
+    std::uint64_t kv_tokens = 0;  ///< the same
+    double prefill_seconds = 0;   ///< per token
+    double prefill_growth = 0;    ///< per square of tokens
+    double other_stream = 0;      ///< seconds of decoding that another shard's stream is taken for
+    std::uint32_t leases = 0;
+    std::uint32_t other_streams =
+        0;  ///< at its last report, beyond those that this shard had leased
+    std::uint32_t slots = 0;
+    std::uint32_t kv_used = 0;
+    std::uint32_t kv_total = 0;
+    std::uint32_t kv_bytes_per_token = 0;
+
+    directory::entry entry;
+    pool* of = nullptr;
+    worker_report last;
     speed_meter speeds;
     capacity::cost_model costs = capacity::cost_model::assumed();
     std::uint64_t next_event = 0;
     std::uint32_t unheeded = 0;  ///< messages since a gap
-    // Of this shard's leases.
     std::uint64_t leased_tokens = 0;
-    std::uint32_t leases = 0;
-    std::uint32_t quarantined = 0;  ///< of the leases: 0 or 1, but for a worker out of sight
-    std::uint64_t prefill_us = 0;
-    std::uint64_t decode_us = 0;
-    std::uint64_t kv_tokens = 0;
-    // Prefill granted since the last report, and between that and the one before.
-    std::uint64_t since_us[2] = {0, 0};
     std::uint32_t interval = 0;
     time_point interval_began{};
-    // By its last report.
-    double reported_queue = 0;        ///< seconds
-    std::uint32_t other_streams = 0;  ///< beyond those that this shard had leased then
+
+    void set_entry(const directory::entry& e);
+    void set_costs(capacity::cost_model c);
+    double prefill(std::uint32_t prompt, std::uint32_t cached) const {
+      const double n = prompt, c = cached;
+      return (n - c) * (prefill_seconds + prefill_growth * (n + c));
+    }
   };
   /// A worker's share of a lease.
   struct share {
@@ -292,8 +316,9 @@ class router_policy {
     std::uint32_t rank = 0;      ///< smaller is better, before any score
     double queue = 0;            ///< seconds of prompts ahead
     double compute = 0;          ///< seconds for what is not cached
+    double others = 0;           ///< seconds, what computing costs them
     double pressure = 0;         ///< seconds, of decoding
-    double alone() const { return queue + compute; }
+    double alone() const { return queue + compute + others; }
   };
   struct option {
     plan how = plan::local;
@@ -330,14 +355,14 @@ class router_policy {
 
   // -- load (load.cpp)
   /// Of prompts ahead, as far as is known; none: the worker has said nothing lately.
-  static std::optional<double> known_queue(const worker& w, time_point now);
+  std::optional<double> known_queue(const worker& w, time_point now) const;
   static double pressure(const worker& w, const question& k);
 
   // -- deciding (decide.cpp)
   question understand(const route_query& q, pool& of) const;
   void find(const question& k, std::size_t role, std::vector<candidate>& found);
   void find_cached(const question& k);
-  void weigh(const question& k, std::vector<candidate>& found) const;
+  void weigh(const question& k, std::vector<candidate>& found, bool prefills_only) const;
   void consider(const question& k, option o);
   void pair_up(const question& k);
   double transfer_seconds(const question& k, const candidate& p, const candidate& d,

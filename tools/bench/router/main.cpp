@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   trace->add_option("--prefill-tokens-per-second", t.prefill_tokens_per_second)
       ->capture_default_str();
+  trace->add_option("--others-weight", t.others_weight, "negative: the policy's own")
+      ->capture_default_str();
   trace->add_option("--seed", t.seed)->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (*index) bench_index(s);

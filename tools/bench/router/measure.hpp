@@ -42,6 +42,7 @@ struct trace_setup {
   std::size_t shards = 4;
   double kv_share = 0.1;  ///< of all different blocks of the trace, all workers together
   double prefill_tokens_per_second = 6'000;
+  double others_weight = -1;  ///< negative: the policy's own
   std::uint64_t seed = 1;
 };
 

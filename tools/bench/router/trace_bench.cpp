@@ -73,8 +73,8 @@ struct shards final : chooser {
   bool prefixes;
 
   shards(std::size_t n, std::size_t workers, const capacity::cost_model& costs, bool knows_prefixes,
-         std::uint64_t seed)
-      : sequence(workers), random(seed), prefixes(knows_prefixes) {
+         const trace_setup& how)
+      : sequence(workers), random(how.seed), prefixes(knows_prefixes) {
     directory::change all;
     std::map<std::string, topology::place> places;
     for (std::size_t i = 0; i < workers; ++i) {
@@ -90,9 +90,12 @@ struct shards final : chooser {
       by_name[e.name] = i;
       all.added_or_changed.push_back(std::move(e));
     }
+    router::router_limits limits;
+    limits.shards = static_cast<std::uint32_t>(n);
+    if (how.others_weight >= 0) limits.others_weight = how.others_weight;
     for (std::size_t s = 0; s < n; ++s) {
       policies.push_back(std::make_unique<router::router_policy>(
-          router::router_limits{}, places, std::vector<std::string>{model}, 1));
+          limits, places, std::vector<std::string>{model}, 1));
       policies.back()->set_costs("pool", costs);
       policies.back()->update(all);
     }
@@ -238,9 +241,9 @@ bool bench_trace(const trace_setup& s) {
   auto run = [&](const std::string& name, chooser&& c) {
     all.push_back(play(name, trace, c, s.workers, blocks_max, costs));
   };
-  run(fmt::format("{} shards", s.shards), shards{s.shards, s.workers, costs, true, s.seed});
-  run("one shard", shards{1, s.workers, costs, true, s.seed});
-  run("least load", shards{1, s.workers, costs, false, s.seed});
+  run(fmt::format("{} shards", s.shards), shards{s.shards, s.workers, costs, true, s});
+  run("one shard", shards{1, s.workers, costs, true, s});
+  run("least load", shards{1, s.workers, costs, false, s});
   run("consistent hashing", consistent_hashing{s.workers});
   fmt::print("\nmax / mean busy time of workers by minute (mean utilisation)\nminute");
   for (const auto& o : all) fmt::print("{:>22}", o.name);

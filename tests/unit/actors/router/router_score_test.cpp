@@ -377,8 +377,8 @@ TEST_CASE("the reason tells what the score is made of, and who would have been n
   shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1"),
            worker("decode/p/b1.0", decode, "b1")}};
   const auto reason = s.choose(at(t0)).reason;
-  CHECK_THAT(reason, Catch::Contains("score 5") && Catch::Contains("(same_host)") &&
-                         Catch::Contains("prefill 500 with 0 cached") &&
+  CHECK_THAT(reason, Catch::Contains("score 2008 ms (same_host)") &&
+                         Catch::Contains("prefill 500 with 0 cached, others 1500") &&
                          Catch::Contains("transfer") &&
                          Catch::Contains("; next prefill/p/a1.0 and decode/p/b1.0 "));
 }

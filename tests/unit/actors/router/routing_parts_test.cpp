@@ -222,7 +222,7 @@ TEST_CASE("a workload whose workers are busy gets more, in steps, and gives them
 }
 
 TEST_CASE("workloads beyond the limit begin small again, and nobody else notices") {
-  auto s = large_pool(1'000);
+  auto s = large_pool(200);
   const auto first = as_set(s.of(7, 1));
   s.note_wait(7, 1, t0);
   CHECK(s.size_of(7) == 128);
