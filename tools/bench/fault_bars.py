@@ -115,7 +115,7 @@ def thousand(build):
     # A step takes as long whatever is in it, so that a stream of so many tokens lasts STREAM_S at least.
     def pools(step_us):
         return [dict(name="p", role="prefill", hosts=["h0"], engines_per_host=2, slots=64, kv_tokens=262144, simulation=dict(crash_on="do-crash-now")),
-                dict(name="d", role="decode", hosts=["h1"], engines_per_host=3, slots=1000, cached_prefixes=24, step_tokens=1024, kv_tokens=2_000_000, simulation=dict(decode_step_us=step_us))]
+                dict(name="d", role="decode", hosts=["h1"], engines_per_host=3, slots=1000, cached_prefixes=24, step_tokens=1024, kv_tokens=2_000_000, simulation=dict(decode_step_us=step_us, crash_on="do-crash-now"))]
     requests = STREAMS * 3  # three rounds, so that streams run for as long as engines are killed
     with running(build, hosts=2, pools=pools(0)) as cluster:
         undisturbed = answers_of(cluster, build, "--requests", requests)
@@ -129,7 +129,7 @@ def thousand(build):
 
         def crash():
             connection = cluster.connection(300)
-            connection.request("POST", "/v1/completions", json.dumps({"model": "m", "prompt": "please do-crash-now", "max_tokens": 50, "stream": True}), {"Content-Type": "application/json"})
+            connection.request("POST", "/v1/completions", json.dumps({"model": "m", "prompt": "please do-crash-now, whoever computes this", "max_tokens": 50, "stream": True}), {"Content-Type": "application/json"})
             poison.extend(re.findall(r'"code":\s*"([a-z_]+)"', connection.getresponse().read().decode()))
 
         threading.Thread(target=crash).start()
@@ -141,7 +141,7 @@ def thousand(build):
                 killed += 1
             time.sleep(KILL_EVERY_S)
         load.join()
-        crashes = len(re.findall("event=engine_crashed", cluster["h0"].log))
+        crashes = sum(len(re.findall("event=engine_crashed", cluster[host].log)) for host in ("h0", "h1"))
         start = time.monotonic()
         settle(cluster, 30)
         free = time.monotonic() - start
