@@ -114,14 +114,14 @@ def thousand(build):
     """1,000 streams of 60 s and more on 3 simulated decode engines, one of them killed every 5 s for 2 minutes, and one request among them that crashes whatever runs it."""
     # A step takes as long whatever is in it, so that a stream of so many tokens lasts STREAM_S at least.
     def pools(step_us):
-        return [dict(name="p", role="prefill", hosts=["h0"], engines_per_host=2, slots=64, kv_tokens=262144, simulation=dict(crash_on="do-crash-now")),
+        return [dict(name="p", role="prefill", hosts=["h0"], engines_per_host=4, slots=64, kv_tokens=262144, simulation=dict(crash_on="do-crash-now")),
                 dict(name="d", role="decode", hosts=["h1"], engines_per_host=3, slots=1000, cached_prefixes=24, step_tokens=1024, kv_tokens=2_000_000, simulation=dict(decode_step_us=step_us, crash_on="do-crash-now"))]
     requests = STREAMS * 3  # three rounds, so that streams run for as long as engines are killed
     with running(build, hosts=2, pools=pools(0)) as cluster:
         undisturbed = answers_of(cluster, build, "--requests", requests)
     crashes, killed, poison = 0, 0, []
     with running(build, hosts=2, pools=pools(int(STREAM_S / STREAM_TOKENS * 1e6)), extra=MANY_RESTARTS) as cluster:
-        wait_for(lambda: ready_count(cluster) == 5, "five ready workers")
+        wait_for(lambda: ready_count(cluster) == 7, "seven ready workers")
         got = {}
         load = threading.Thread(target=lambda: got.update(answers_of(cluster, build, "--requests", requests)))
         load.start()
