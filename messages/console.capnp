@@ -95,7 +95,7 @@ struct TreeNode {
 struct EngineHealth {
   engine @0 :Text;
   generation @1 :UInt64;
-  verdict @2 :Text;            # healthy, slow, hung
+  verdict @2 :Text;            # healthy, slow, hung, broken
   evidence @3 :Text;
   steps @4 :UInt64;
   ticks @5 :UInt64;

@@ -1,8 +1,16 @@
 #pragma once
 
+#include <string_view>
+
 namespace troupe::msg {
 
 /// Code of a `JobFailed` about a job that its requester renews and its worker does not have.
 inline constexpr const char* job_lost = "job_lost";
+
+/// Whether a job that ended with this code was failed by what computes: a pass that came to no end,
+/// or to no numbers. Where KV came from elsewhere it may be the fault of whoever computed that.
+constexpr bool is_engine_fault(std::string_view code) {
+  return code == "garbage_output" || code == "engine_failed";
+}
 
 }  // namespace troupe::msg

@@ -74,6 +74,7 @@ struct WorkerReport {
   busyUs @19 :UInt64;          # spent in forward passes that ended
   probes @20 :UInt64;          # that were answered; in none of the other counters
   jobs @21 :UInt32;            # whatever their phase
+  faults @22 :UInt64;          # jobs that the engine itself failed: a pass without an end, or without numbers
 }
 
 struct PrefixEvents {

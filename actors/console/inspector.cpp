@@ -183,8 +183,12 @@ struct inspector_state {
             for (const auto& l : r.leases)
               b.leases.push_back({l.id, l.host, l.incarnation, l.prefill, l.decode, l.tokens});
           });
-    for (const auto& [entry_name, e] : *all)
-      if (e.host == options.host && !e.model.empty() && request::may_work(e.state)) audit(g, e);
+    for (const auto& [entry_name, e] : *all) {
+      if (e.host != options.host || e.model.empty()) continue;
+      if (request::may_work(e.state)) audit(g, e);
+      // Its process is there, and may hold anything.
+      if (e.state == msg::EntryState::UNKNOWN) g->books.silent.push_back(entry_name);
+    }
     self->delayed_send(self, audit_timeout, audit_late_atom::value, g->number);
     finish_if_whole(g);
   }

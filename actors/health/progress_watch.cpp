@@ -57,11 +57,13 @@ void progress_watch::survived(std::chrono::nanoseconds still) {
 }
 
 std::chrono::milliseconds progress_watch::allowance(const engine_account& is) const {
-  if (ticks_inside_) return limits_.tick_gap_max;
-  if (usual_.lessons() < limits_.usual_after) return limits_.unmeasured_step_max;
+  const bool known = usual_.lessons() >= limits_.usual_after;
+  if (!known) return ticks_inside_ ? limits_.tick_gap_max : limits_.unmeasured_step_max;
+  const auto slowest = usual_.predict(1, is.at_hand) * slowest_;
+  // Between two ticks no more can happen than in the whole step.
   const auto explained = std::chrono::duration_cast<std::chrono::milliseconds>(
-      usual_.predict(1, is.at_hand) * (slowest_ * limits_.slowness_allowed));
-  return std::max(limits_.silent_step_max, explained);
+      ticks_inside_ ? slowest : slowest * limits_.slowness_allowed);
+  return std::max(ticks_inside_ ? limits_.tick_gap_max : limits_.silent_step_max, explained);
 }
 
 judgement progress_watch::judge(const engine_account& is, time_point now) {

@@ -19,10 +19,12 @@ struct engine_account {
   std::uint32_t at_hand = 0;          ///< tokens in that step's forward pass
   std::uint32_t jobs = 0;             ///< that the engine has, waiting ones too
   std::uint64_t transferred = 0;      ///< bytes of KV, in and out
+  std::uint64_t faults = 0;           ///< jobs that it failed itself
 };
 
 struct watch_limits {
-  /// An engine that ticks inside its steps shows life more often than this, on any machine.
+  /// An engine that ticks inside its steps shows life more often than this; where a whole step
+  /// takes longer, so often.
   std::chrono::milliseconds tick_gap_max{5'000};
   /// Of an engine that doesn't tick, and has not been measured yet: the longest step.
   std::chrono::milliseconds unmeasured_step_max{60'000};
@@ -32,6 +34,9 @@ struct watch_limits {
   double slowness_allowed = 8;
   /// Between two steps an engine with jobs looks for work at least once a second.
   std::chrono::milliseconds pause_max{5'000};
+  /// Over a link that stands a worker says something at least so often. More than its node needs to
+  /// see that the link does not stand.
+  std::chrono::milliseconds silence_max{10'000};
   /// What two accounts that lie further apart say of the time between them: no more than so much.
   /// The whole process may have stood still, which is the link's matter.
   std::chrono::milliseconds account_gap_max{2'000};
@@ -51,8 +56,9 @@ struct watch_limits {
 
 enum class verdict : std::uint8_t {
   healthy,
-  slow,  ///< works, far below its usual rate: nothing new for it, nothing taken from it
-  hung,  ///< no progress in a step, longer than the work at hand explains, or no step at all
+  slow,    ///< works, far below its usual rate: nothing new for it, nothing taken from it
+  hung,    ///< no progress in a step, longer than the work at hand explains, or no step at all
+  broken,  ///< what it computes is of no use
 };
 
 struct judgement {

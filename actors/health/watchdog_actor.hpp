@@ -34,6 +34,13 @@ struct engine_progress {
   engine_account account;
 };
 
+/// To the watchdog, from an engine's launcher: nothing can come from it now, since its process has
+/// ended or its link is lost. Until its next account its silence says nothing.
+struct engine_out_of_reach {
+  std::string engine;
+  std::uint64_t generation = 0;
+};
+
 /// Back to the launcher, whenever the verdict changes.
 struct engine_judged {
   std::string engine;
@@ -60,6 +67,9 @@ struct verdicts_report {
 /// tells their launchers, who act on it. Each change of a verdict is an event in the log, with its
 /// evidence.
 ///
+/// Verdicts follow from what engines say, and from their silence over a link that stands: then the
+/// worker itself is stuck, though its process answers pings.
+///
 /// It keeps one judge per engine, of its newest incarnation only; restarted, it begins anew and
 /// must see an engine stand still once more before it says so.
 caf::actor spawn_watchdog(caf::actor_system& system, watchdog_options options);
@@ -69,6 +79,7 @@ const char* to_string(verdict v);
 }  // namespace troupe::health
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_progress)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_out_of_reach)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_judged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::describe_verdicts)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::verdicts_report)

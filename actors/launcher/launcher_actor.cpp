@@ -25,7 +25,11 @@ launcher_state::~launcher_state() {
   if (!child) return;
   // The next incarnation of this launcher knows nothing of the process that ends here.
   child.reset();
+  out_of_reach();
   tell_neighbours();
+  // Its requests go on elsewhere now, and not when there is another launcher, after its back-off.
+  last.state = msg::EntryState::UNKNOWN;
+  caf::anon_send(options.directory, directory::set_entry{last});
 }
 
 void launcher_state::announce(directory::entry e) {
@@ -61,7 +65,7 @@ void launcher_state::start() {
                            end_of(options.engine.name, generation, {}));
   ++starts;
   generation = options.next_generation();
-  told_to_end = ordered_to_end = false;
+  told_to_end = ordered_to_end = broken = false;
   last_failure.clear();
   slow.clear();
   loading = {};
@@ -218,10 +222,13 @@ void launcher_state::name_suspects(const exit_status& status) {
 void launcher_state::child_gone(const child_ended& x) {
   if (x.generation != generation) return;
   child.reset();
+  out_of_reach();
   name_suspects(x.status);
   tell_neighbours();
   auto how = supervision::ending::failed;
-  if (!x.status.signalled && is_fatal_exit(x.status.code)) how = supervision::ending::fatal;
+  broken_lives = broken ? broken_lives + 1 : 0;
+  if ((!x.status.signalled && is_fatal_exit(x.status.code)) || broken_lives >= broken_lives_max)
+    how = supervision::ending::fatal;
   ended(how, last_failure.empty() ? to_string(x.status) : last_failure);
 }
 
@@ -261,17 +268,25 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
                      generation,
                      {r.getSteps(), r.getTicks(), r.getPrefilledTokens() + r.getSampledTokens(),
                       std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand(),
-                      r.getRunning() + r.getQueued(), r.getTransferBytes()}});
+                      r.getRunning() + r.getQueued(), r.getTransferBytes(), r.getFaults()}});
   if (r.getGeneration() == generation) progress(r.getJobs(), r.getIdle());
+}
+
+/// The watchdog is not to take its silence for a hang.
+void launcher_state::out_of_reach() {
+  if (!options.watchdog) return;
+  if (auto watchdog = options.watchdog())
+    caf::anon_send(watchdog, health::engine_out_of_reach{options.engine.name, generation});
 }
 
 /// The generation fences: whatever the hung process still says belongs to nobody.
 void launcher_state::judged(const health::engine_judged& x) {
   if (x.generation != generation || !child) return;
-  if (x.is.what != health::verdict::hung) return judged_alive(x.is);
-  last_failure = "it hung " + x.is.evidence;
-  spdlog::error("event=engine_hung engine={} generation={} evidence=\"{}\"", options.engine.name,
-                generation, x.is.evidence);
+  broken = x.is.what == health::verdict::broken;
+  if (x.is.what != health::verdict::hung && !broken) return judged_alive(x.is);
+  last_failure = (broken ? "it is broken: " : "it hung ") + x.is.evidence;
+  spdlog::error("event=engine_{} engine={} generation={} evidence=\"{}\"", to_string(x.is.what),
+                options.engine.name, generation, x.is.evidence);
   announce_last(msg::EntryState::UNKNOWN);
   end_child(SIGKILL);
 }
@@ -301,6 +316,7 @@ void launcher_state::link_lost(const link::link_down& x) {
   if (x.peer.generation != generation || !child || stopping) return;
   spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
   linked = false;
+  out_of_reach();
   self->delayed_send(self, link_loss_grace, unknown_atom::value, generation, ++outages);
   self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, outages);
 }

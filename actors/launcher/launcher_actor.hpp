@@ -23,6 +23,10 @@ namespace troupe::launcher {
 /// loss of a link is kept back, lest requests go on elsewhere before they hear who is suspected.
 inline constexpr std::chrono::milliseconds link_loss_grace{100};
 
+/// An engine that was broken in so many lives in a row is not started again: it is its device that
+/// is.
+inline constexpr std::uint32_t broken_lives_max = 3;
+
 /// How a child is started: the real thing forks, a test notes what it was asked.
 using child_starter = std::function<expected<std::unique_ptr<process>>(child_process::options)>;
 

@@ -1,5 +1,7 @@
 #include "actors/request/attempt_policy.hpp"
 
+#include "messages/job_codes.hpp"
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -46,8 +48,10 @@ attempt_decision by_cause(const ended_attempt& e) {
   case attempt_end::job_ended:
     if (!e.retryable) return {};
     // The first message of two wins. If only its worker were avoided, one that breaks all its
-    // transfers could have each of its peers excluded and be chosen again with the next.
-    if (is_transfer_failure(e.why.code) && !e.prefill.empty())
+    // transfers could have each of its peers excluded and be chosen again with the next. So could a
+    // prefill worker whose KV is of no use.
+    if (!e.prefill.empty() && (is_transfer_failure(e.why.code) ||
+                               (msg::is_engine_fault(e.why.code) && e.worker == e.decode)))
       return {true, {}, {e.prefill, e.decode}};
     break;
   case attempt_end::worker_gone:

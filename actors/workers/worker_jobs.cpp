@@ -328,6 +328,7 @@ void worker_state::happened(engine_events& x) {
     }
   for (auto& f : x.failures)
     if (auto* j = find(f.job)) {
+      if (msg::is_engine_fault(f.why.code)) ++faults;
       j->in_engine = false;
       if (j->ended)
         reap(*j);

@@ -51,6 +51,7 @@ void worker_state::report() {
   d->setSampledTokens(g.sampled);
   d->setPrefilledTokens(g.prefilled);
   d->setProbes(g.probes);
+  d->setFaults(faults);
   if (options.hand_over) {
     const auto wire = options.hand_over->read_gauges().wire;
     d->setTransferBytes(wire.sent_bytes + wire.received_bytes);

@@ -65,6 +65,7 @@ struct worker_state {
   std::unordered_set<std::uint64_t> blocks;  ///< prefixes here, for a shard that asks again
   std::uint64_t next_prefix_event = 0;
   float bytes_per_token = 0;
+  std::uint64_t faults = 0;          ///< jobs that the engine itself failed
   std::uint64_t last_prefilled = 0;  ///< at the last regular report, for rates
   std::uint64_t last_sampled = 0;
   float prefill_rate = 0;

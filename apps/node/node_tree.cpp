@@ -130,6 +130,9 @@ void node_tree::add_watchdog(std::vector<supervision::child_spec>& children) {
   o.host = setup_.host;
   o.limits.tick_gap_max = o.limits.pause_max = setup_.cluster.health.hang_timeout;
   o.limits.account_gap_max = o.probes.account_gap_max = 2 * setup_.cluster.health.report_interval;
+  const auto& h = setup_.cluster.health;
+  o.limits.silence_max = std::max(
+      {2 * h.hang_timeout, 5 * h.report_interval, h.heartbeat_timeout + 4 * h.heartbeat_interval});
   o.probes.after = setup_.cluster.health.probe_after;
   o.probes.timeout = setup_.cluster.health.probe_timeout;
   o.office = office_;

@@ -171,3 +171,61 @@ TEST_CASE_METHOD(probed, "an engine whose requests get on is not asked") {
     CHECK(quiet(1).empty());
   }
 }
+
+TEST_CASE_METHOD(probed, "an engine that fails its probes itself is called broken") {
+  is.faults = 1;
+  auto answers = [&] {
+    for (auto& [from, e] : take_envelopes<msg::DecodeJob>(worker)) {
+      msg::view<msg::DecodeJob> in{e};
+      msg::draft<msg::JobFailed> d;
+      msg::write(d->initKey(), msg::read(in->getJob().getKey()));
+      d->initFailure().setCode("garbage_output");
+      office->send({"watchdog/h0", 0}, {"both/p/h0.0", 1}, std::move(d).freeze().value());
+      run();
+    }
+  };
+  report();
+  for (int i = 0; i < 10; ++i) {
+    ++is.faults;
+    is.tokens += 100;
+    for (auto& x : report()) verdicts.push_back(std::move(x));
+    answers();
+  }
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].is.what == verdict::broken);
+  CHECK_THAT(verdicts[0].is.evidence, Catch::Contains("garbage_output"));
+}
+
+TEST_CASE_METHOD(scene, "a worker that says nothing over a link that stands is called hung, once") {
+  report();
+  SECTION("and so it is") {
+    advance(watch_limits{}.silence_max + 3s);
+    const auto told = take<engine_judged>(launcher);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].generation == 1);
+    CHECK(told[0].is.what == verdict::hung);
+    CHECK_THAT(told[0].is.evidence, Catch::Contains("said nothing"));
+    advance(1min);
+    CHECK(take<engine_judged>(launcher).empty());
+  }
+  SECTION("but not while it is out of reach") {
+    caf::anon_send(dog, engine_out_of_reach{"both/p/h0.0", 1});
+    advance(1min);
+    CHECK(take<engine_judged>(launcher).empty());
+    ++is.ticks;
+    report();  // its link is back
+    advance(watch_limits{}.silence_max + 3s);
+    CHECK(take<engine_judged>(launcher).size() == 1);
+  }
+  SECTION("nor because the last life's end is told late") {
+    report(2);
+    caf::anon_send(dog, engine_out_of_reach{"both/p/h0.0", 1});
+    advance(watch_limits{}.silence_max + 3s);
+    CHECK(take<engine_judged>(launcher).size() == 1);
+  }
+  SECTION("nor because this process stood still") {
+    scheduler.advance_time(10min);
+    run();
+    CHECK(take<engine_judged>(launcher).empty());
+  }
+}

@@ -90,9 +90,13 @@ TEST_CASE("an engine whose link is back hears which incarnations of its neighbou
 TEST_CASE("an engine that ends with its launcher is told of, too") {
   scene s;
   s.tell_status(state::READY, 101);
+  s.announced();
   caf::anon_send_exit(s.launcher, caf::exit_reason::kill);
   s.run();
   CHECK_FALSE(s.alive);
+  const auto left = s.last_announced();  // who was there goes elsewhere
+  CHECK(left.state == state::UNKNOWN);
+  CHECK(left.generation == 101);
   const auto told = s.take_envelopes<msg::EngineCommand>(s.neighbour);
   REQUIRE(told.size() == 1);
   msg::view<msg::EngineCommand> in{told[0].second};
@@ -153,6 +157,58 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   s.advance(1s);
   CHECK(s.starts.size() == 2);
   CHECK(s.last_announced().slow.empty());  // a new life
+}
+
+TEST_CASE("an engine that is broken life after life is not started again") {
+  scene s{supervision::restart_limits{100, 60s, 100ms, 100ms}};
+  auto lives = [&](int count, health::verdict what) {
+    for (int i = 0; i < count; ++i) {
+      s.tell_status(state::READY, s.generation);
+      caf::anon_send(s.launcher,
+                     health::engine_judged{"decode/p/h0.0", s.generation, {what, "no numbers"}});
+      s.run();
+      CHECK(s.signals == std::vector{SIGKILL});
+      s.signals.clear();
+      s.child_ends(SIGKILL, true);
+      s.advance(200ms);
+    }
+  };
+  lives(broken_lives_max - 1, health::verdict::broken);
+  CHECK(s.alive);
+  SECTION("its last life, too") {
+    lives(1, health::verdict::broken);
+    CHECK_FALSE(s.alive);
+    const auto e = s.last_announced();
+    CHECK(e.state == state::FAILED);
+    CHECK(e.detail == "it is broken: no numbers");
+  }
+  SECTION("but not its last one") {
+    lives(1, health::verdict::hung);
+    lives(broken_lives_max - 1, health::verdict::broken);
+    CHECK(s.alive);
+  }
+}
+
+TEST_CASE("the watchdog hears when nothing can come from an engine") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  CHECK(s.take<health::engine_out_of_reach>(s.watchdog).empty());
+  SECTION("its link is lost") {
+    link::link_down down;
+    down.peer.engine = "decode/p/h0.0";
+    down.peer.generation = 101;
+    caf::anon_send(s.launcher, down);
+    s.run();
+  }
+  SECTION("its process has ended") { s.child_ends(SIGSEGV, true); }
+  SECTION("its launcher is killed, and it with that") {
+    caf::anon_send_exit(s.launcher, caf::exit_reason::kill);
+    s.run();
+  }
+  const auto told = s.take<health::engine_out_of_reach>(s.watchdog);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].engine == "decode/p/h0.0");
+  CHECK(told[0].generation == 101);
 }
 
 TEST_CASE("the engine's own word becomes its entry") {

@@ -103,7 +103,8 @@ struct world {
     if (const auto j = watch.judge(is, next_report); j.what == health::verdict::hung)
       kills.push_back(j.evidence);
     (void)probing.due(is, next_report);
-    if (!probing.evidence().empty()) kills.push_back(probing.evidence());
+    if (const auto j = probing.judge(); j.what != health::verdict::healthy)
+      kills.push_back(j.evidence);
     if (probe_job == 0 && random() % 5 == 0) {
       auto spec = generate(next_job, prompt_of(2), 1);
       spec.probe = true;

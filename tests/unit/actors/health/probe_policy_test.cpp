@@ -40,7 +40,7 @@ TEST_CASE("an engine is probed when no request has got on for a while, and again
     CHECK(waited >= p.limits.after - 2 * report);
     CHECK(waited <= p.limits.after + 2 * report);
     p.policy.answered();
-    CHECK(p.policy.evidence().empty());
+    CHECK(p.policy.judge().what == verdict::healthy);
   }
 }
 
@@ -61,14 +61,14 @@ TEST_CASE("two probes in a row without an answer prove that it hangs") {
   p.until_sent();
   auto waited = 0ms;
   int sent = 1;
-  while (p.policy.evidence().empty() && waited < 1min) {
+  while (p.policy.judge().what == verdict::healthy && waited < 1min) {
     sent += p.wait();
     waited += report;
   }
   CHECK(sent == 2);
   CHECK(waited >= 2 * p.limits.timeout);
   CHECK(waited <= 2 * p.limits.timeout + 4 * report);
-  CHECK_THAT(p.policy.evidence(), Catch::Contains("no answer within 5000 ms"));
+  CHECK_THAT(p.policy.judge().evidence, Catch::Contains("no answer within 5000 ms"));
   for (int i = 0; i < 100; ++i) CHECK_FALSE(p.wait());  // once is enough
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("one lost probe proves nothing") {
   CHECK(p.until_sent() <= p.limits.timeout + 2 * report);  // the second one
   p.policy.answered();
   for (int i = 0; i < 9; ++i) CHECK_FALSE(p.wait());
-  CHECK(p.policy.evidence().empty());
+  CHECK(p.policy.judge().what == verdict::healthy);
   CHECK(p.policy.unanswered() == 0);
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("while anything moves an unanswered probe is held against nobody") {
       p.is.stepping = true;
     }
     p.wait();
-    REQUIRE(p.policy.evidence().empty());
+    REQUIRE(p.policy.judge().what == verdict::healthy);
   }
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("time without accounts is not held against the engine") {
   p.until_sent();
   for (int i = 0; i < 3; ++i) {
     p.wait(10min);  // the process stood still, or its link was down
-    REQUIRE(p.policy.evidence().empty());
+    REQUIRE(p.policy.judge().what == verdict::healthy);
     p.policy.answered();
     p.until_sent();
   }
@@ -117,5 +117,60 @@ TEST_CASE("a late answer after one timeout clears it") {
   p.wait(), p.wait();
   p.policy.answered();
   CHECK(p.until_sent() >= p.limits.after - 2 * report);
-  CHECK(p.policy.evidence().empty());
+  CHECK(p.policy.judge().what == verdict::healthy);
+}
+
+namespace {
+
+/// An engine whose requests get on to where it computes, and are failed there by itself.
+struct faulty : probed {
+  /// A report later, with another request failed.
+  bool fails(std::chrono::milliseconds time = report) {
+    is.tokens += 100;
+    ++is.faults;
+    return wait(time);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an engine that fails jobs itself is probed, and broken when it fails those, too") {
+  faulty p;
+  p.wait();
+  std::uint32_t sent = 0;
+  for (int i = 0; i < 100 && p.policy.judge().what == verdict::healthy; ++i) {
+    if (!p.fails()) continue;
+    ++sent;
+    p.policy.failed("garbage_output");
+  }
+  CHECK(sent == probes_failed_max);
+  CHECK(p.policy.judge().what == verdict::broken);
+  CHECK_THAT(p.policy.judge().evidence, Catch::Contains("garbage_output"));
+  for (int i = 0; i < 100; ++i) CHECK_FALSE(p.fails());  // once is enough
+}
+
+TEST_CASE(
+    "an engine that fails a job now and then, or others' KV, answers its probe and is left alone") {
+  faulty p;
+  p.wait();
+  for (int i = 0; i < 100; ++i) {
+    CHECK(p.fails());
+    if (i % 3 != 0) {
+      p.policy.failed("engine_failed");
+      CHECK(p.wait());
+    }
+    p.policy.answered();
+    CHECK_FALSE(p.wait());
+    CHECK(p.policy.judge().what == verdict::healthy);
+  }
+}
+
+TEST_CASE("a probe of a faulty engine whose answer got lost is sent again, one at a time") {
+  faulty p;
+  p.wait();
+  int sent = 0;
+  for (int i = 0; i < 60; ++i) sent += p.fails();
+  CHECK(sent >= 60 / (2 * p.limits.timeout / report + 2));
+  CHECK(sent <= 60 / (2 * p.limits.timeout / report));
+  CHECK(p.policy.judge().what == verdict::healthy);
 }

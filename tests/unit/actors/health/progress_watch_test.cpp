@@ -86,6 +86,24 @@ TEST_CASE("an engine with short steps is seen to tick, too") {
   CHECK(p.until_hung() <= p.limits.tick_gap_max + 2 * report);
 }
 
+TEST_CASE("where a whole step takes long, ticks may be as far apart") {
+  patient p;
+  p.per_token = 40ms;  // 512 tokens take 20 s
+  for (int i = 0; i < 40; ++i) {
+    p.work(8, true);
+    p.work(512, true);
+  }
+  p.is.at_hand = 512;
+  const auto found = p.until_hung();
+  CHECK(found > 20s);
+  CHECK(found < 40s);
+  patient small;
+  small.per_token = 40ms;
+  for (int i = 0; i < 80; ++i) small.work(8, true);
+  small.is.at_hand = 1;
+  CHECK(small.until_hung() <= small.limits.tick_gap_max + 2 * report);
+}
+
 TEST_CASE("an engine that doesn't tick has the time that its tokens explain") {
   patient p;
   p.per_token = 40ms;  // 512 tokens take 20 s

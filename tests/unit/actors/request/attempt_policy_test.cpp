@@ -108,6 +108,17 @@ TEST_CASE("of a failed transfer both workers are avoided, whoever told of it") {
   }
 }
 
+TEST_CASE("where decode finds no numbers they may have come from prefill: both are avoided") {
+  auto e = ended(attempt_end::job_ended, "garbage_output");
+  e.worker = e.decode;
+  CHECK(decide(e).exclude == names{"prefill/p/a.0", "decode/p/b.0"});
+  e.worker = e.prefill;
+  CHECK(decide(e).exclude == names{"prefill/p/a.0"});
+  e.prefill.clear();
+  e.worker = e.decode;
+  CHECK(decide(e).exclude == names{"decode/p/b.0"});
+}
+
 TEST_CASE("a new request is told at once that nobody can serve it; a stream waits, longer each "
           "time") {
   auto e = ended(attempt_end::route_refused, "no_ready_worker");
