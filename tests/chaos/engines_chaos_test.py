@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from chaos import APART, BACK_S, PACE, engine_name, pool, ready_workers, scenario, wait_until  # noqa: E402
+from chaos import APART, BACK_S, BODY, PACE, engine_name, pool, ready_workers, scenario, wait_until  # noqa: E402
 from stuck_thread import stick  # noqa: E402
 
 LOAD = dict(rate=6, seconds=25)
@@ -22,11 +22,11 @@ class Engines(unittest.TestCase):
             with self.subTest(role):
                 yield role, pools
 
-    def disturbed(self, role, pools, disturb, pause_max, **more):
+    def disturbed(self, role, pools, disturb, pause_max, streams=6, **more):
         """Runs one scenario; `disturb(scenario, pid, host)` is done to the engine of a busy worker."""
         with scenario(pools, load=LOAD, **more) as s:
-            s.streams(6)
-            time.sleep(1.5)
+            s.streams(streams)
+            time.sleep(1.0)
             host, name = s.busy(role)
             pid = s.c[host].engine(name)
             began = time.monotonic()
@@ -71,6 +71,40 @@ class Engines(unittest.TestCase):
             s.streams(9)
             time.sleep(5)
         print(f"garbage: pause {max(s.pauses):.2f} s, load {s.report['whole']} whole", flush=True)
+
+    def test_nothing_but_garbage(self):
+        # A device that is broken: its engine is killed, tried again, and given up; until then each request that comes to it goes elsewhere.
+        pools = [pool("both", "h0", "h1"), pool("both", "h2", simulation=dict(PACE, fault="garbage", fault_probability_per_step=1.0))]
+        with scenario(pools, load=dict(rate=6, seconds=45)) as s:
+            s.streams(9)
+            line = s.c["h2"].wait_for("event=engine_given_up engine=both/p1/h2.0 .*").group(0)
+            self.assertIn("garbage_output", line)
+            s.everybody -= {"both/p1/h2.0"}
+            self.assertNotRegex("".join(n.log for n in s.c.nodes.values()), "event=engine_(hung|broken) engine=both/p0")
+        print(f"nothing but garbage: pause {max(s.pauses):.2f} s, load {s.report['whole']} whole", flush=True)
+
+
+TINY = os.environ.get("TROUPE_TINY_GGUF", "")
+LLAMA = dict(engine="llama", slots=16, kv_tokens=131_072, threads=1)
+
+
+@unittest.skipUnless(Path(TINY).is_file(), "the tiny model is not there")
+class RealEngines(Engines):
+    """The same with llama.cpp's: nothing paces them, and the machine's cores are all busy."""
+
+    REAL = dict(model_path=TINY, body={**BODY, "max_tokens": 7_000}, repeatable=False, streams=4)
+
+    def victims(self):
+        together = [dict(role="both", hosts=["h0", "h1", "h2"], **LLAMA)]
+        apart = [dict(role="prefill", hosts=["h0", "h1"], **LLAMA), dict(role="decode", hosts=["h1", "h2"], **LLAMA)]
+        for role, pools in (("both", together), ("decode", apart)):
+            with self.subTest(role):
+                yield role, pools
+
+    def disturbed(self, *arguments, **more):
+        return super().disturbed(*arguments, **{**more, **self.REAL})
+
+    test_frozen_and_back_after_its_jobs_went_elsewhere = test_garbage = test_nothing_but_garbage = None
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ class Cluster:
 
     def console(self, *words, host="h0", check=True):
         """What `troupe console` prints, decoded from JSON; with check=False, its exit code and its text instead."""
-        r = subprocess.run([str(self.program), "console", "--config", str(self.config), "--host", host, "--json", *words], capture_output=True, text=True, timeout=WAIT_S, stdin=subprocess.DEVNULL)
+        r = subprocess.run([*self.command_prefix(host), str(self.program), "console", "--config", str(self.config), "--host", host, "--json", *words], capture_output=True, text=True, timeout=WAIT_S, stdin=subprocess.DEVNULL)
         if not check:
             return r.returncode, r.stdout + r.stderr
         if r.returncode != 0:
