@@ -269,11 +269,15 @@ TEST_CASE(
     CHECK_FALSE(at_other.has("failed"));
   }
   SECTION("it goes on asking") {
-    while (std::chrono::steady_clock::now() < begun + w.timeout) {
-      CHECK(w.prefill->acquire_piece_buffer(other, 10) == nullptr);
+    auto now = begun;
+    // The last time is taken before the last question, so that no pause of this thread lies
+    // between.
+    while (now < begun + w.timeout + std::chrono::milliseconds(10)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      now = std::chrono::steady_clock::now();
+      CHECK(w.prefill->acquire_piece_buffer(other, 10) == nullptr);
     }
-    w.prefill->tick(std::chrono::steady_clock::now());
+    w.prefill->tick(now);
     CHECK(at_other.has("failed"));
     CHECK(at_other.failure == "no_transfer_buffer");
     CHECK_FALSE(w.at_prefill.has("failed"));
