@@ -104,6 +104,7 @@ class chaos {
     world_.on_engine_started = [this](engine_process& e) { started(e); };
     world_.on_node_down = [this](process_id p) { cut_off(p); };
     world_.on_node_lost = [this](const std::string& host, const std::string&) {
+      record_.gave_up.push_back({host, world_.now()});
       world_.when().after(node_restart, no_process, [this, host] { world_.start_node(host); });
     };
   }

@@ -22,6 +22,8 @@ constexpr auto early_slack = 100ms;
 /// Until everybody has heard that somebody serves again.
 constexpr auto gap_slack = 1'500ms;
 constexpr auto short_timeout = 5'000ms;
+/// A node that gives up stops its children in turn.
+constexpr auto node_stop_max = 6'000ms;
 /// A fault's effects go on for so long after it: detection, another attempt, restarts.
 constexpr auto aftermath = 16'000ms;
 
@@ -79,9 +81,13 @@ bool excused(const run_record& r, const client_record& c) {
                                                   {k::kill_node, k::lose_host, k::freeze_node,
                                                    k::cut_link, k::cut_one_way, k::kill_link},
                                                   "a");
-  // Its own hub has died: the request's state is lost.
+  // Its own hub has died, alone or with all that its node stops when it gives up: the request's
+  // state is lost.
   if (code == "internal_error" || code == "hub_replaced" || code == "request_lost")
-    return hit(r, c, {k::kill_hub}, c.host);
+    return hit(r, c, {k::kill_hub}, c.host) ||
+           std::any_of(r.gave_up.begin(), r.gave_up.end(), [&](const auto& n) {
+             return n.host == c.host && overlap(n.at - node_stop_max, n.at, c.ended, c.ended);
+           });
   // Each crash was the only thing that the engine was at, once alone by order: taken for its fault.
   if (code == "request_crashes_engine") return hit(r, c, {k::crash_in_step, k::crash_loop}, "");
   // So many faults fell into its time that each may have cost an attempt.
@@ -243,6 +249,19 @@ std::vector<finding> check_restarts(const run_record& r) {
                            " times from " + at(times[i])});
         break;
       }
+  for (const auto& n : r.gave_up) {
+    const auto killed = std::count_if(r.faults.begin(), r.faults.end(), [&](const done_fault& f) {
+      using k = fault_kind;
+      const bool of_tree = f.what == k::kill_hub || f.what == k::kill_router ||
+                           f.what == k::kill_launcher || f.what == k::kill_watchdog;
+      return of_tree && f.victim != "nobody" && f.from <= n.at &&
+             n.at - f.from < r.restart_period + node_stop_max &&
+             std::find(f.hosts.begin(), f.hosts.end(), n.host) != f.hosts.end();
+    });
+    if (killed <= static_cast<std::ptrdiff_t>(r.restart_intensity))
+      all.push_back({"restarts", n.host,
+                     "gave up at " + at(n.at) + " after " + std::to_string(killed) + " kills"});
+  }
   return all;
 }
 

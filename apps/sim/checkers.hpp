@@ -50,6 +50,12 @@ struct engine_kill {
   bool excused = false;  ///< it hung, was frozen, never loaded, or its node stood still
 };
 
+/// A node's process ended by itself: its root supervisor had restarted all that it may.
+struct node_giving_up {
+  std::string host;
+  time_point at{};
+};
+
 /// Why an attempt at a request ended early, in its own account.
 struct attempt_error {
   std::size_t client = 0;  ///< index among the clients
@@ -69,6 +75,7 @@ struct run_record {
   std::size_t router_leases = 0;
   std::vector<engine_start> starts;
   std::vector<engine_kill> kills;
+  std::vector<node_giving_up> gave_up;
   std::uint32_t restart_intensity = 0;
   std::chrono::milliseconds restart_period{0};
   /// Times at which some node had no ready way to serve the model, as it saw it.

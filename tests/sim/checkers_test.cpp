@@ -224,3 +224,18 @@ TEST_CASE("what is not ready at the end is said") {
   r.not_ready = {"a sees nobody"};
   CHECK(only(check_readiness(r), "readiness"));
 }
+
+TEST_CASE("a node that gives up takes its requests along, and has had that many kills") {
+  auto r = with(failed("internal_error"));
+  CHECK(only(check_failures(r), "failures"));
+  r.gave_up.push_back({"b", second(13)});
+  CHECK(check_failures(r).empty());
+  r.gave_up.back().host = "a";
+  CHECK(only(check_failures(r), "failures"));
+  for (int i = 0; i < 3; ++i) r.faults.push_back(fault(fault_kind::kill_router, i, i, {"a"}));
+  CHECK(only(check_restarts(r), "restarts"));
+  r.faults.push_back(fault(fault_kind::kill_launcher, 13, 13, {"b"}));
+  CHECK(only(check_restarts(r), "restarts"));
+  r.faults.back().hosts = {"a"};
+  CHECK(check_restarts(r).empty());
+}
