@@ -109,6 +109,7 @@ std::uint32_t placement::search() {
   std::uint32_t steps = 0;
   const auto least = std::min<std::size_t>(std::max<std::uint32_t>(1, limits_.replicas_min),
                                            plan_.replicas_max());
+  const auto slots_min = limits_.slices_min * plan_.healthy().size();
   for (; steps < limits_.steps_max; ++steps) {
     from_ = hottest();
     const auto targets = coldest();
@@ -121,7 +122,7 @@ std::uint32_t placement::search() {
         consider(best, act::reassign, p, to);
         if (more) consider(best, act::replicate, p, to);
       }
-      if (p.replicas.size() > least) consider(best, act::give_up, p, 0);
+      if (p.replicas.size() > least && slots_ > slots_min) consider(best, act::give_up, p, 0);
     }
     if (best.what == nullptr || best.gain < limits_.improvement_min * plan_.tau()) break;
     apply(best);

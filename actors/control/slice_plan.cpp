@@ -150,7 +150,7 @@ void slice_plan::merge(std::size_t least, May&& may) {
   auto count = slots();
   std::vector<piece> kept;
   for (auto& p : pieces_) {
-    if (!kept.empty() && count > least && may(kept.back(), p)) {
+    if (!kept.empty() && count >= least + p.replicas.size() && may(kept.back(), p)) {
       count -= p.replicas.size();
       join(kept.back(), p);
     } else {
