@@ -15,6 +15,16 @@ namespace troupe::test {
 
 using clock = std::chrono::steady_clock;
 
+bool buffered_reader::readable(int fd, clock::time_point until) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now()).count();
+    pollfd p{.fd = fd, .events = POLLIN, .revents = 0};
+    if (left <= 0) return false;
+    const auto ready = ::poll(&p, 1, static_cast<int>(left));
+    if (ready >= 0 || errno != EINTR) return ready > 0;
+  }
+}
+
 raw_client::raw_client(std::uint16_t port, int receive_buffer_bytes)
     : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   if (receive_buffer_bytes > 0)
@@ -46,12 +56,7 @@ bool raw_client::send(std::string_view bytes) {
 }
 
 bool raw_client::receive(clock::time_point until) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now()).count();
-  pollfd p{.fd = fd_, .events = POLLIN, .revents = 0};
-  if (left <= 0) return false;
-  const auto ready = ::poll(&p, 1, static_cast<int>(left));
-  if (ready < 0 && errno == EINTR) return true;  // libFuzzer's alarm, say: the caller looks again
-  if (ready <= 0) return false;
+  if (!readable(fd_, until)) return false;
   char bytes[16 * 1024];
   const auto n = ::recv(fd_, bytes, sizeof bytes, 0);
   if (n <= 0) {
@@ -62,7 +67,7 @@ bool raw_client::receive(clock::time_point until) {
   return true;
 }
 
-std::string raw_client::read_until(std::string_view what, std::chrono::milliseconds limit) {
+std::string buffered_reader::read_until(std::string_view what, std::chrono::milliseconds limit) {
   const auto until = clock::now() + limit;
   auto at = buffer_.find(what);
   while (at == std::string::npos && receive(until)) at = buffer_.find(what);
@@ -72,7 +77,7 @@ std::string raw_client::read_until(std::string_view what, std::chrono::milliseco
   return out;
 }
 
-std::string raw_client::read_all(std::chrono::milliseconds limit) {
+std::string buffered_reader::read_all(std::chrono::milliseconds limit) {
   const auto until = clock::now() + limit;
   while (receive(until)) {
   }

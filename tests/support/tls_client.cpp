@@ -3,13 +3,11 @@
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <stdexcept>
-#include <utility>
 
 namespace troupe::test {
 
@@ -64,11 +62,7 @@ bool tls_client::send(std::string_view bytes) {
 }
 
 bool tls_client::receive(clock::time_point until) {
-  if (SSL_pending(tls_.get()) == 0) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - clock::now()).count();
-    pollfd p{.fd = fd_, .events = POLLIN, .revents = 0};
-    if (left <= 0 || ::poll(&p, 1, static_cast<int>(left)) <= 0) return false;
-  }
+  if (SSL_pending(tls_.get()) == 0 && !readable(fd_, until)) return false;
   char bytes[16 * 1024];
   const int n = SSL_read(tls_.get(), bytes, sizeof bytes);
   if (n <= 0) {
@@ -78,23 +72,6 @@ bool tls_client::receive(clock::time_point until) {
   }
   buffer_.append(bytes, static_cast<std::size_t>(n));
   return true;
-}
-
-std::string tls_client::read_until(std::string_view what, std::chrono::milliseconds limit) {
-  const auto until = clock::now() + limit;
-  auto at = buffer_.find(what);
-  while (at == std::string::npos && receive(until)) at = buffer_.find(what);
-  const auto end = at == std::string::npos ? buffer_.size() : at + what.size();
-  auto out = buffer_.substr(0, end);
-  buffer_.erase(0, end);
-  return out;
-}
-
-std::string tls_client::read_all(std::chrono::milliseconds limit) {
-  const auto until = clock::now() + limit;
-  while (receive(until)) {
-  }
-  return std::exchange(buffer_, {});
 }
 
 std::string tls_client::serial() const {

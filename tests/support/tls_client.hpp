@@ -1,5 +1,7 @@
 #pragma once
 
+#include "tests/support/http_client.hpp"
+
 #include <openssl/types.h>
 
 #include <chrono>
@@ -11,7 +13,7 @@
 namespace troupe::test {
 
 /// As `raw_client`, by TLS, and with the server's certificate checked against a CA.
-class tls_client {
+class tls_client final : public buffered_reader {
  public:
   struct options {
     std::string ca_file;
@@ -26,10 +28,6 @@ class tls_client {
   tls_client& operator=(const tls_client&) = delete;
 
   bool send(std::string_view bytes);
-  /// What came until `what` is in it, the peer closed, or the limit passed.
-  std::string read_until(std::string_view what,
-                         std::chrono::milliseconds limit = std::chrono::seconds(20));
-  std::string read_all(std::chrono::milliseconds limit = std::chrono::seconds(20));
   /// The serial number of the server's certificate, in hex.
   std::string serial() const;
   std::string alpn() const;
@@ -39,13 +37,12 @@ class tls_client {
   void close();
 
  private:
-  bool receive(std::chrono::steady_clock::time_point until);
+  bool receive(std::chrono::steady_clock::time_point until) override;
 
   int fd_ = -1;
   std::shared_ptr<SSL_CTX> context_;
   std::shared_ptr<SSL> tls_;
   bool ended_properly_ = false;
-  std::string buffer_;
 };
 
 }  // namespace troupe::test
