@@ -19,6 +19,7 @@ namespace troupe::console {
 namespace {
 
 using late_atom = caf::atom_constant<caf::atom("conlate")>;
+using again_atom = caf::atom_constant<caf::atom("conagain")>;
 using progress_atom = caf::atom_constant<caf::atom("conprogr")>;
 
 drain::target read_target(msg::ConsoleOrder::Reader in) {
@@ -59,6 +60,7 @@ struct session_state {
   bool busy = false;
   std::uint32_t id = 0;                        ///< of the terminal's request
   std::uint64_t query = 0;                     ///< ours; answers to others are too late
+  msg::envelope<msg::NodeQuery> question;      ///< what `query` asks
   std::map<std::string, std::string> waiting;  ///< hosts that have not answered, and why so far
   caf::actor drainer;                          ///< who carries our order out; null: there is none
   std::vector<drain::engine_progress> progress;
@@ -141,17 +143,24 @@ struct session_state {
     builder->getRoot<msg::NodeQuery>().setId(query);
     auto frozen = msg::frozen_message::freeze(std::move(builder));
     if (!frozen) return fail("query_too_large", frozen.error().message);
-    const msg::envelope<msg::NodeQuery> question{*std::move(frozen)};
+    question = msg::envelope<msg::NodeQuery>{*std::move(frozen)};
     waiting.clear();
+    for (auto& host : hosts) waiting.emplace(std::move(host), "");
+    ask_who_waits(query);
+    self->delayed_send(self, answer_timeout, late_atom::value, query);
+    finish_unless_awaited();
+  }
+
+  void ask_who_waits(std::uint64_t q) {
+    if (!busy || q != query || waiting.empty()) return;
     const auto all = options.view->get();
-    for (const auto& host : hosts) {
+    for (auto& [host, why] : waiting) {
       const auto whom = inspector_name(host);
-      waiting[host] = all->contains(whom) ? "does not answer" : "there is no link to it";
+      why = all->contains(whom) ? "does not answer" : "there is no link to it";
       if (all->contains(whom))
         options.office->send({whom, 0}, {options.name, options.generation}, question);
     }
-    self->delayed_send(self, answer_timeout, late_atom::value, query);
-    finish_unless_awaited();
+    self->delayed_send(self, ask_again_interval, again_atom::value, q);
   }
 
   void give_order(msg::ConsoleOrder::Reader in) {
@@ -264,6 +273,7 @@ caf::behavior behavior(caf::stateful_actor<session_state>* self, session_options
       [&s](const from_terminal& x) { s.heard(x); },
       link::on<msg::NodeReport>([&s](msg::NodeReport::Reader in) { s.reported(in); }),
       [&s](late_atom, std::uint64_t query) { s.late(query); },
+      [&s](again_atom, std::uint64_t query) { s.ask_who_waits(query); },
       [&s](const drain::drain_progress& x) { s.went_on(x); },
       [&s](progress_atom, std::uint64_t query) { s.tell_again(query); },
       supervision::answers_for_itself(self),

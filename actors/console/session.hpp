@@ -17,6 +17,9 @@ namespace troupe::console {
 
 /// Until a host that was asked must have answered; those that have not are named.
 inline constexpr std::chrono::milliseconds answer_timeout{5'000};
+/// Hosts that have not answered are asked again: a session is new to the others, and one whose
+/// directory does not know it yet has no way to answer it. Queries change nothing.
+inline constexpr std::chrono::milliseconds ask_again_interval{1'000};
 /// Of an order, its progress is told at least so often.
 inline constexpr std::chrono::milliseconds progress_interval{3'000};
 /// Requests that a terminal may send ahead; above it the session ends.

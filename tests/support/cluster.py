@@ -176,17 +176,17 @@ class Cluster:
         gateways = [gateway] if isinstance(gateway, str) else gateway
         self.gateway_ports = {h: self.gateway_port if i == 0 else free_port() for i, h in enumerate(gateways)}
         self.cluster_id = cluster_id
+        self.pools = [{"name": f"p{i}", "model": "m", "engine": "simulated", **pool} for i, pool in enumerate(pools or [dict(role="both", hosts=self.hosts)])]
         self.config = self.folder / "cluster.toml"
-        self.config.write_text(self._text(pools, model_path, extra, context_tokens, model_lines, cluster_lines))
+        self.config.write_text(self._text(model_path, extra, context_tokens, model_lines, cluster_lines))
 
-    def _text(self, pools, model_path, extra, context_tokens, model_lines, cluster_lines):
+    def _text(self, model_path, extra, context_tokens, model_lines, cluster_lines):
         out = [f'[cluster]\nid = "{self.cluster_id}"\n{cluster_lines}']
         for name, address, port, admin in zip(self.hosts, self.addresses, self.ports, self.admin_ports):
             out.append(f'[[host]]\nname = "{name}"\naddress = "{address}"\nport = {port}\nadmin_port = {admin}\n')
         path = f'path = "{model_path}"\n' if model_path else ""
         out.append(f'[[model]]\nname = "m"\n{path}{model_lines}\ncontext_tokens = {context_tokens}\n')
-        for i, pool in enumerate(pools or [dict(role="both", hosts=self.hosts)]):
-            pool = {"name": f"p{i}", "model": "m", "engine": "simulated", **pool}
+        for pool in map(dict, self.pools):
             simulation = pool.pop("simulation", None)
             out.append("[[pool]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in pool.items()))
             if simulation:
@@ -312,12 +312,23 @@ class Cluster:
             return False
 
     def wait_ready(self, seconds=WAIT_S):
+        """/readyz says yes, which asks for one engine of each role; and every engine of the nodes that were started serves."""
         def state():
             for node in self.nodes.values():
                 if node.process.poll() is not None:
                     raise AssertionError(f"{node.host} ended with {node.process.returncode}:\n{node.log}")
-            return self.ready()
-        wait_until(state, lambda: "/readyz; " + "\n".join(f"{n.host}:\n{n.log[-2000:]}" for n in self.nodes.values()), seconds)
+            return self.ready() and not self.engines_not_ready()
+        wait_until(state, lambda: f"/readyz and engines ({self.engines_not_ready()}); " + "\n".join(f"{n.host}:\n{n.log[-2000:]}" for n in self.nodes.values()), seconds)
+
+    def engines_not_ready(self):
+        code, text = self.console("directory", check=False)
+        if code != 0:
+            return text
+        ready = {e["name"] for e in json.loads(text) if e["state"] == "ready"}
+        return ", ".join(sorted(self.engine_names() - ready))
+
+    def engine_names(self):
+        return {f"{p['role']}/{p['name']}/{h}.{i}" for p in self.pools for h in p["hosts"] if h in self.nodes for i in range(p.get("engines_per_host", 1))}
 
 
 class Stream(threading.Thread):

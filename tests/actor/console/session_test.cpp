@@ -151,7 +151,11 @@ TEST_CASE_METHOD(scene,
   CHECK(got() == lines{"1 report h0"});
   answer("h0", first);  // twice is once
   CHECK(got().empty());
-  advance(console::answer_timeout + 50ms);
+  advance(console::ask_again_interval + 50ms);
+  CHECK(asked(h0) == 0);
+  CHECK(asked(h1) == first);  // whose answer may have had no way to a session that was new
+  advance(console::answer_timeout - console::ask_again_interval);
+  CHECK(take_envelopes<msg::NodeQuery>(h1).size() == 3);
   CHECK(got() == lines{"1 end h1: does not answer; h2: there is no link to it;"});
   answer("h1", first);  // too late
   CHECK(got().empty());
