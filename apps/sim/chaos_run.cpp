@@ -118,7 +118,8 @@ class chaos {
       world_.run(start_interval, [] { return false; });
     const bool started = not_ready().empty();
     start_clients();
-    for (const auto& f : plan_faults(seeded{options_.seed, 12}, options_.faults, arrivals))
+    for (const auto& f :
+         plan_faults(seeded{options_.seed, 12}, options_.faults, arrivals, options_.only))
       world_.when().after(f.at, no_process, [this, f] { injector_.inject(f); });
     look_regularly();
     world_.run(end_limit, [this] { return all_over(); });
@@ -390,6 +391,7 @@ class chaos {
     x.faults = static_cast<std::size_t>(
         std::count_if(record_.faults.begin(), record_.faults.end(),
                       [](const done_fault& d) { return d.victim != "nobody"; }));
+    x.moves = phases_.moves();
     x.hits = injector_.hits();
     x.findings = check_all(record_);
     x.lines = world_.log().lines();

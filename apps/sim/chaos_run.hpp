@@ -19,7 +19,8 @@ namespace troupe::sim {
 struct run_options {
   std::uint64_t seed = 1;
   std::size_t requests = 200;
-  std::size_t faults = 8;  ///< 0: nothing fails
+  std::size_t faults = 8;        ///< 0: nothing fails
+  std::vector<fault_kind> only;  ///< kinds of faults; empty: all
   planted::bug planted = planted::bug::none;
   bool readable = false;  ///< keep a history for people
 };
@@ -35,6 +36,7 @@ struct run_result {
   std::size_t left = 0;
   std::size_t cut_off = 0;  ///< with their gateway
   std::size_t faults = 0;   ///< that hit somebody
+  std::size_t moves = 0;    ///< places that running streams were given elsewhere
   coverage hits{};
   std::vector<finding> findings;
   std::map<std::string, std::size_t> attempts;  ///< that ended early, by code

@@ -239,7 +239,18 @@ std::vector<finding> check_kills(const run_record& r) {
 std::vector<finding> check_restarts(const run_record& r) {
   std::vector<finding> all;
   std::map<std::pair<std::string, std::uint64_t>, std::vector<time_point>> by_launcher;
-  for (const auto& s : r.starts) by_launcher[{s.engine, s.launcher}].push_back(s.at);
+  auto orders = r.faults;
+  std::erase_if(orders, [](const done_fault& f) { return f.what != fault_kind::restart_engine; });
+  for (const auto& s : r.starts) {
+    const auto order = std::find_if(orders.begin(), orders.end(), [&](const done_fault& f) {
+      return f.victim == s.engine && f.from <= s.at;
+    });
+    // One start follows from each order, and is nobody's failure.
+    if (order == orders.end())
+      by_launcher[{s.engine, s.launcher}].push_back(s.at);
+    else
+      orders.erase(order);
+  }
   for (const auto& [who, times] : by_launcher)
     // The first is no restart.
     for (std::size_t i = 1; i + r.restart_intensity < times.size(); ++i)

@@ -3,10 +3,13 @@
 #include "apps/sim/phases.hpp"
 #include "apps/sim/seeded.hpp"
 
+#include "messages/base/expected.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -36,8 +39,11 @@ enum class fault_kind : std::uint8_t {
   kill_link,
   stop_engine,  ///< SIGTERM, which nobody ordered
   crash_loop,   ///< each start of one engine ends soon, for a while
+  // Not faults, but what must cost a client as little:
+  drain_engine,    ///< an operator takes an engine out of service, and back
+  restart_engine,  ///< an operator has it drained and started again
 };
-inline constexpr std::size_t fault_kinds = 23;
+inline constexpr std::size_t fault_kinds = 25;
 std::string_view to_string(fault_kind k);
 
 /// Whether a request in that phase can be hit by such a fault at all: before it has a route no
@@ -54,8 +60,14 @@ struct planned_fault {
   std::optional<phase> aim;
 };
 
-/// `count` faults of all kinds within `during`, in order of time. Pure.
+/// `count` faults within `during`, in order of time, of these kinds; empty: of all. Pure.
 std::vector<planned_fault> plan_faults(seeded random, std::size_t count,
-                                       std::chrono::milliseconds during);
+                                       std::chrono::milliseconds during,
+                                       const std::vector<fault_kind>& only = {});
+
+/// Kinds by their names, which commas part. Errors: `unknown_fault`, which names it and all that
+/// there are.
+expected<std::vector<fault_kind>> parse_faults(std::string_view names);
+std::string join(const std::vector<fault_kind>& kinds);
 
 }  // namespace troupe::sim

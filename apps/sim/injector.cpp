@@ -14,6 +14,8 @@ using namespace std::chrono_literals;
 constexpr auto frozen_until_fenced = 30'000ms;
 constexpr std::chrono::nanoseconds thaw_interval = 250ms;
 constexpr double slowness = 20;
+/// Half of the engines that are drained stay so for a while after all should have gone from them.
+constexpr auto drained_for = 2'500ms;
 /// A fault that was aimed comes without it after so long.
 constexpr auto aim_patience = 2'000ms;
 
@@ -205,6 +207,9 @@ void injector::hit_engine(const planned_fault& f) {
   case fault_kind::slow_engine:
     e->mood().slowness = slowness;
     return later(f.lasts, [e] { e->mood().slowness = 1; });
+  case fault_kind::drain_engine:
+  case fault_kind::restart_engine:
+    return order_drain(f, *e);
   default: {
     world_.freeze(e->process());
     e->excuse();
@@ -212,6 +217,31 @@ void injector::hit_engine(const planned_fault& f) {
     return thaw_at(world_.now() + lasts, e);
   }
   }
+}
+
+/// By its own host's drain actor, so that the order and its end can neither be lost nor overtake
+/// each other; what they cause goes over the network all the same.
+void injector::order_drain(const planned_fault& f, const engine_process& e) {
+  drain::drain_order o;
+  o.at = {drain::target::kind::engine, e.name()};
+  o.within = f.lasts;
+  o.move_after = f.draw % 3 == 0 ? f.lasts : f.draw % 3 == 1 ? f.lasts / 2 : 0ms;
+  const bool back = f.what == fault_kind::drain_engine;
+  o.then = back ? msg::DrainEnd::KEEP : msg::DrainEnd::RESTART;
+  tell_drain(e.host(), o);
+  later(f.lasts + (f.draw % 2 == 0 ? 0ms : drained_for), [this, back, o, host = e.host()] {
+    if (!back) return;
+    auto end = o;
+    end.undrain = true;
+    tell_drain(host, end);
+  });
+}
+
+void injector::tell_drain(const std::string& host, const drain::drain_order& order) {
+  const auto& n = world_.node_at(host);
+  if (!n.up()) return;  // the next one knows of no order
+  for (const auto& d : world_.when().actors_named(n.process, "drain"))
+    world_.when().within(n.process, [&] { caf::anon_send(d, order); });
 }
 
 /// Looks in between whether it was killed: then there is nothing to wait for.

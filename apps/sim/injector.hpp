@@ -4,6 +4,8 @@
 #include "apps/sim/phases.hpp"
 #include "apps/sim/world.hpp"
 
+#include "actors/drain/drain_actor.hpp"
+
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -61,6 +63,8 @@ class injector {
   void note(const planned_fault& f, std::string victim, std::vector<std::string> hosts,
             std::chrono::milliseconds until);
   void hit_engine(const planned_fault& f);
+  void order_drain(const planned_fault& f, const engine_process& e);
+  void tell_drain(const std::string& host, const drain::drain_order& order);
   void hit_ways(const planned_fault& f);
   void hit_node(const planned_fault& f);
   void hit_actor(const planned_fault& f, const char* name);

@@ -21,6 +21,7 @@ void phase_watch::sees(const caf::type_erased_tuple& content) {
     const auto key = msg::read(route->getKey());
     auto i = all_.find(key.id);
     if (i == all_.end()) return;
+    if (route->getPlan() == msg::TransferPlan::MOVE) ++moves_;
     i->second.attempt = key.attempt;
     i->second.prefill = route->getPrefill().getName().cStr();
     i->second.decode = route->getDecode().getName().cStr();
@@ -29,7 +30,9 @@ void phase_watch::sees(const caf::type_erased_tuple& content) {
     msg::view<msg::RouteRequest> asked{content.get_as<msg::envelope<msg::RouteRequest>>(1)};
     const auto key = msg::read(asked->getKey());
     auto i = all_.find(key.id);
-    if (i == all_.end() || i->second.attempt == key.attempt) return;
+    // A stream that is to move goes on where it is.
+    if (i == all_.end() || i->second.attempt == key.attempt || asked->getMoveFrom().size() > 0)
+      return;
     i->second = {phase::routing, key.attempt, {}, {}};
     change(key.id, i->second, phase::routing);
   } else if (content.match_element<msg::envelope<msg::Accepted>>(1)) {

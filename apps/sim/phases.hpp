@@ -47,6 +47,8 @@ class phase_watch {
   void tokens(const msg::request_id& id, bool all);
 
   const std::map<msg::request_id, state>& all() const { return all_; }
+  /// How often a running stream was given a place elsewhere.
+  std::size_t moves() const { return moves_; }
   /// Called when a request has come into another phase.
   std::function<void(const msg::request_id&, const state&)> on_change;
 
@@ -54,6 +56,7 @@ class phase_watch {
   void advance(const msg::job_key& key, phase to);
   void change(const msg::request_id& id, state& s, phase to);
   std::map<msg::request_id, state> all_;
+  std::size_t moves_ = 0;
 };
 
 }  // namespace troupe::sim

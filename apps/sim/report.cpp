@@ -53,6 +53,9 @@ void counts(writer& w, const char* key, const std::map<std::string, std::uint64_
   w.EndObject();
 }
 
+/// Never empty.
+std::string kinds_of(const run_options& o) { return o.only.empty() ? "all" : join(o.only); }
+
 double per_second(const batch& b) {
   return b.seconds > 0 ? static_cast<double>(b.runs) / b.seconds : 0;
 }
@@ -71,6 +74,7 @@ void batch::add(const run_result& r) {
   left += r.left;
   cut_off += r.cut_off;
   faults += r.faults;
+  moves += r.moves;
   faults_min = std::min<std::uint64_t>(faults_min, r.faults);
   for (const auto& [code, n] : r.failures) failures[code] += n;
   for (const auto& [code, n] : r.attempts) attempts[code] += n;
@@ -105,6 +109,7 @@ std::string to_json(const batch& b) {
   count(w, "left", b.left);
   count(w, "cut_off", b.cut_off);
   count(w, "faults", b.faults);
+  count(w, "moves", b.moves);
   count(w, "faults_of_a_run_min", b.runs > 0 ? b.faults_min : 0);
   counts(w, "failures", b.failures);
   counts(w, "attempts", b.attempts);
@@ -155,9 +160,9 @@ std::string to_text(const batch& b) {
   std::string out = fmt::format(
       "{} runs from seed {}: {} bad; {:.1f} a second, {} events, hash {:016x}\n"
       "{} requests: {} finished, {} failed, {} clients left, {} were cut off; {} faults, at "
-      "least {} a run\n",
+      "least {} a run; {} streams were moved\n",
       b.runs, b.options.seed, b.bad.size(), per_second(b), b.events, b.hash, b.requests, b.finished,
-      b.failed, b.left, b.cut_off, b.faults, b.runs > 0 ? b.faults_min : 0);
+      b.failed, b.left, b.cut_off, b.faults, b.runs > 0 ? b.faults_min : 0, b.moves);
   const auto list = [&](const char* title, const std::map<std::string, std::uint64_t>& all) {
     out += title;
     for (const auto& [name, n] : all) out += fmt::format(" {} {},", n, name);
@@ -185,6 +190,7 @@ std::string to_text(const batch& b) {
 std::string replay_command(const run_options& o) {
   auto command = fmt::format("troupe sim chaos --seed {} --requests {} --faults {}", o.seed,
                              o.requests, o.faults);
+  if (!o.only.empty()) command += fmt::format(" --only {}", join(o.only));
   if (o.planted != planted::bug::none)
     command += fmt::format(" --planted {}", to_string(o.planted));
   return command + " --verbose";
@@ -218,11 +224,11 @@ std::string story(const run_result& r, std::size_t lines_max) {
 }
 
 std::string save(const batch& b) {
-  auto out = fmt::format("troupe-sim 2 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n",
-                         b.options.seed, b.options.requests, b.options.faults,
+  auto out = fmt::format("troupe-sim 3 {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n",
+                         b.options.seed, b.options.requests, b.options.faults, kinds_of(b.options),
                          to_string(b.options.planted), b.next_seed, b.runs, b.seconds, b.hash,
                          b.events, b.requests, b.finished, b.failed, b.left, b.cut_off, b.faults,
-                         b.faults_min, b.bad.size());
+                         b.faults_min, b.moves, b.bad.size());
   for (const auto& row : b.hits) {
     for (auto n : row) out += fmt::format("{} ", n);
     out += '\n';
@@ -241,19 +247,19 @@ expected<batch> load(const std::string& in, const run_options& options) {
   std::istringstream s{in};
   batch b;
   b.options = options;
-  std::string magic, bug;
+  std::string magic, kinds, bug;
   int version = 0;
   std::uint64_t seed = 0;
   std::size_t requests = 0, faults = 0, bad = 0;
-  s >> magic >> version >> seed >> requests >> faults >> bug >> b.next_seed >> b.runs >>
+  s >> magic >> version >> seed >> requests >> faults >> kinds >> bug >> b.next_seed >> b.runs >>
       b.seconds >> b.hash >> b.events >> b.requests >> b.finished >> b.failed >> b.left >>
-      b.cut_off >> b.faults >> b.faults_min >> bad;
-  if (!s || magic != "troupe-sim" || version != 2) return broken;
+      b.cut_off >> b.faults >> b.faults_min >> b.moves >> bad;
+  if (!s || magic != "troupe-sim" || version != 3) return broken;
   if (seed != options.seed || requests != options.requests || faults != options.faults ||
-      bug != to_string(options.planted))
+      kinds != kinds_of(options) || bug != to_string(options.planted))
     return error{"bad_state", "the state file is of other runs: --seed " + std::to_string(seed) +
                                   " --requests " + std::to_string(requests) + " --faults " +
-                                  std::to_string(faults)};
+                                  std::to_string(faults) + " --only " + kinds};
   for (auto& row : b.hits)
     for (auto& n : row) s >> n;
   for (auto* all : {&b.failures, &b.attempts}) {

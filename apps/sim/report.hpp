@@ -20,6 +20,7 @@ struct batch {
   std::uint64_t hash = 0;  ///< over all runs, in order
   std::uint64_t events = 0, requests = 0, finished = 0, failed = 0, left = 0, cut_off = 0;
   std::uint64_t faults = 0;
+  std::uint64_t moves = 0;                ///< of running streams
   std::uint64_t faults_min = UINT64_MAX;  ///< of one run
   std::map<std::string, std::uint64_t> failures, attempts;
   coverage hits{};

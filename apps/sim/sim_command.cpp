@@ -26,6 +26,7 @@ constexpr std::size_t stories_max = 5;
 struct chaos_arguments {
   sim::run_options run;
   std::uint64_t runs = 1;
+  std::string only;
   std::string planted = "none";
   std::string state;
   bool json = false;
@@ -71,6 +72,14 @@ expected<sim::batch> begin(const chaos_arguments& a) {
 
 int run(chaos_arguments a) {
   spdlog::set_level(spdlog::level::off);
+  if (!a.only.empty()) {
+    auto kinds = sim::parse_faults(a.only);
+    if (!kinds) {
+      fmt::print(stderr, "troupe sim: {}\n", kinds.error().message);
+      return exit_usage;
+    }
+    a.run.only = *std::move(kinds);
+  }
   a.run.planted = sim::parse_bug(a.planted);
   if (a.run.planted == planted::bug::none && a.planted != "none") {
     fmt::print(stderr, "troupe sim: there is no planted bug '{}'\n", a.planted);
@@ -115,6 +124,7 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   chaos->add_option("--runs", a->runs, "how many seeds, counting up")->capture_default_str();
   chaos->add_option("--requests", a->run.requests, "of each run")->capture_default_str();
   chaos->add_option("--faults", a->run.faults, "of each run; 0: none")->capture_default_str();
+  chaos->add_option("--only", a->only, "kinds of faults, parted by commas; without it all");
   chaos->add_option("--planted", a->planted, "puts a bug in, which the checkers must find");
   chaos->add_option("--state", a->state, "a file to go on from, and to write to now and then");
   chaos->add_flag("--until-found", a->until_found, "ends with the first run that finds something");

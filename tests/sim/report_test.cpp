@@ -18,6 +18,7 @@ run_result some_run(std::uint64_t seed, bool bad) {
   r.finished = 4;
   r.failed = 1;
   r.faults = 2;
+  r.moves = 3;
   r.failures["worker_lost"] = 1;
   r.attempts["lease_lapsed"] = 2;
   r.hits[1][2] = 3;
@@ -41,6 +42,7 @@ TEST_CASE("a batch adds its runs up") {
   CHECK(b.runs == 2);
   CHECK(b.next_seed == 9);
   CHECK(b.requests == 10);
+  CHECK(b.moves == 6);
   CHECK(b.failures.at("worker_lost") == 2);
   CHECK(b.hits[1][2] == 6);
   REQUIRE(b.bad.size() == 1);
@@ -63,6 +65,7 @@ TEST_CASE("a saved batch goes on where it was") {
   CHECK(again->next_seed == b.next_seed);
   CHECK(again->hash == b.hash);
   CHECK(again->hits == b.hits);
+  CHECK(again->moves == b.moves);
   CHECK(again->failures == b.failures);
   CHECK(again->attempts == b.attempts);
   CHECK(again->bad.size() == 1);
@@ -73,6 +76,9 @@ TEST_CASE("a state of other runs, or none at all, is refused") {
   const auto b = some_batch();
   auto other = b.options;
   other.requests = 1;
+  CHECK(load(save(b), other).error().code == "bad_state");
+  other = b.options;
+  other.only = {fault_kind::garbage};
   CHECK(load(save(b), other).error().code == "bad_state");
   CHECK(load("", b.options).error().code == "bad_state");
   CHECK(load(save(b).substr(0, 100), b.options).error().code == "bad_state");
@@ -103,6 +109,24 @@ TEST_CASE("a batch knows its run with the fewest faults") {
   b.add(r);
   CHECK(b.faults_min == 6);
   CHECK(load(save(b), b.options)->faults_min == 6);
+}
+
+TEST_CASE("kinds of faults are read by their names, and written so that a run can be replayed") {
+  const auto some = parse_faults("garbage,drain_engine");
+  REQUIRE(some);
+  CHECK(*some == std::vector{fault_kind::garbage, fault_kind::drain_engine});
+  CHECK(join(*some) == "garbage,drain_engine");
+  for (const auto* wrong : {"garbage,", "Garbage", ",", "kill_engine kill_node"}) {
+    const auto none = parse_faults(wrong);
+    REQUIRE_FALSE(none);
+    CHECK(none.error().code == "unknown_fault");
+    CHECK(none.error().message.find("restart_engine") != std::string::npos);
+  }
+  run_options o;
+  o.only = *some;
+  CHECK(replay_command(o).find(" --only garbage,drain_engine ") != std::string::npos);
+  for (const auto& f : plan_faults(seeded{1, 1}, 50, std::chrono::seconds{1}, *some))
+    CHECK((f.what == fault_kind::garbage || f.what == fault_kind::drain_engine));
 }
 
 TEST_CASE("a bad run is told with its replay command") {

@@ -37,3 +37,17 @@ TEST_CASE("the same seed gives the same history, another seed another one") {
   CHECK(once.events == again.events);
   CHECK(once.hash != run_chaos(small(6, 6)).hash);
 }
+
+TEST_CASE("what operators order costs no request its answer, and streams move") {
+  std::size_t moves = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    auto o = small(seed, 6);
+    o.only = {fault_kind::drain_engine, fault_kind::restart_engine};
+    const auto r = run_chaos(o);
+    for (const auto& f : r.findings) UNSCOPED_INFO(f.checker + ": " + f.text);
+    INFO("seed " << seed);
+    CHECK(r.findings.empty());
+    moves += r.moves;
+  }
+  CHECK(moves > 0);
+}
