@@ -6,10 +6,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
+#include <vector>
 
 namespace troupe::supervision {
 
@@ -41,8 +42,8 @@ struct supervisor_state {
   std::vector<child> children;
   std::unique_ptr<restart_policy> policy;
   std::uint64_t next_generation = 1;
-  std::set<std::size_t> pending;          ///< to be stopped and, unless we end, started again
-  std::chrono::milliseconds delay{0};     ///< before they start
+  /// To be stopped and, unless we end, started again at that time: each waits for its own.
+  std::map<std::size_t, restart_policy::time_point> pending;
   std::uint64_t epoch = 0;                ///< of the start timer; an older timer is void
   std::optional<caf::error> ending_with;  ///< set once all must stop
   static constexpr const char* name = "supervisor";
@@ -53,7 +54,11 @@ struct supervisor_state {
       if (i->actor) caf::anon_send_exit(i->actor, caf::exit_reason::user_shutdown);
   }
 
-  void start_children(const std::set<std::size_t>& which) {
+  restart_policy::time_point now() const {
+    return restart_policy::time_point{self->clock().now().time_since_epoch()};
+  }
+
+  void start_children(const std::vector<std::size_t>& which) {
     for (auto i : which) {
       // A failed start may have changed the plan: the rest is then part of `pending`.
       if (ending_with || !start_child(i)) return;
@@ -94,8 +99,7 @@ struct supervisor_state {
       advance();
       return false;
     }
-    const auto now = restart_policy::time_point{self->clock().now().time_since_epoch()};
-    const auto d = policy->decide(i, how, now);
+    const auto d = policy->decide(i, how, now());
     switch (d.what) {
     case decision::kind::ignore:
       if (how != ending::clean)
@@ -114,34 +118,43 @@ struct supervisor_state {
     spdlog::warn(
         "event=child_restarts supervisor={} child={} generation={} delay_ms={} reason=\"{}\"",
         title, c.spec.id, c.generation, d.delay.count(), why);
-    pending.insert(d.children.begin(), d.children.end());
-    delay = std::max(delay, d.delay);
+    for (auto k : d.children) {
+      auto& due = pending[k];
+      due = std::max(due, now() + d.delay);
+    }
     advance();
     return false;
   }
 
-  /// Stops what is pending, last first, one at a time; then starts it after the delay, or ends.
+  /// Stops what is pending, last first, one at a time; then starts each when it is due, or ends.
   void advance() {
     for (auto i = pending.rbegin(); i != pending.rend(); ++i) {
-      auto& c = children[*i];
+      auto& c = children[i->first];
       if (!c.actor) continue;
       if (!c.stopping) {
         c.stopping = true;
         self->send_exit(c.actor, caf::exit_reason::user_shutdown);
-        self->delayed_send(self, c.spec.shutdown, kill_atom::value, static_cast<std::uint64_t>(*i),
-                           c.generation);
+        self->delayed_send(self, c.spec.shutdown, kill_atom::value,
+                           static_cast<std::uint64_t>(i->first), c.generation);
       }
       return;
     }
     ++epoch;
     if (ending_with) return self->quit(*ending_with);
-    if (!pending.empty()) self->delayed_send(self, delay, start_atom::value, epoch);
+    if (pending.empty()) return;
+    auto due = restart_policy::time_point::max();
+    for (const auto& [i, at] : pending) due = std::min(due, at);
+    self->delayed_send(self, std::max<std::chrono::nanoseconds>(due - now(), {}), start_atom::value,
+                       epoch);
   }
 
   void start_pending(std::uint64_t e) {
     if (e != epoch || ending_with) return;
-    delay = std::chrono::milliseconds{0};
-    start_children(std::set<std::size_t>{pending});
+    std::vector<std::size_t> which;
+    for (const auto& [i, at] : pending)
+      if (at <= now()) which.push_back(i);
+    start_children(which);
+    if (!ending_with) advance();  // the timer of those that are due later
   }
 
   void kill(std::size_t i, std::uint64_t generation) {
@@ -157,7 +170,7 @@ struct supervisor_state {
   void end_all(caf::error reason) {
     if (ending_with) return;
     ending_with = std::move(reason);
-    for (std::size_t i = 0; i < children.size(); ++i) pending.insert(i);
+    for (std::size_t i = 0; i < children.size(); ++i) pending.try_emplace(i);
     advance();
   }
 
@@ -186,9 +199,9 @@ caf::behavior behavior(caf::stateful_actor<supervisor_state>* self, const superv
   s.title = o.name;
   s.next_generation = o.first_generation;
   std::vector<restart_kind> kinds;
-  std::set<std::size_t> all;
+  std::vector<std::size_t> all;
   for (const auto& spec : o.children) {
-    all.insert(s.children.size());
+    all.push_back(s.children.size());
     s.children.push_back(child{spec, nullptr, 0, 0, false, {}});
     kinds.push_back(spec.restart);
   }
@@ -200,7 +213,7 @@ caf::behavior behavior(caf::stateful_actor<supervisor_state>* self, const superv
   });
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
-  s.pending = all;
+  for (auto i : all) s.pending.try_emplace(i);
   s.start_children(all);
   return {
       [self](start_atom, std::uint64_t epoch) { self->state.start_pending(epoch); },
