@@ -29,7 +29,7 @@ struct watch_limits {
   /// Of an engine that doesn't tick, and has not been measured yet: the longest step.
   std::chrono::milliseconds unmeasured_step_max{60'000};
   /// One that doesn't tick but has been measured may take so long in any case,
-  std::chrono::milliseconds silent_step_max{15'000};
+  std::chrono::milliseconds silent_step_max{7'000};
   /// and so many times what the slowest measurement makes of its tokens.
   double slowness_allowed = 8;
   /// Between two steps an engine with jobs looks for work at least once a second.
