@@ -376,7 +376,7 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
   });
   self->send(s.options.directory,
              directory::watch_engine{s.options.engine.name, caf::actor_cast<caf::actor>(self)});
-  self->send(self, start_atom::value, ++s.starts);
+  if (!s.take_over_order()) self->send(self, start_atom::value, ++s.starts);
   return {
       [self](start_atom, std::uint64_t number) { self->state.start_at(number); },
       [self](const child_ended& x) { self->state.child_gone(x); },

@@ -30,6 +30,13 @@ inline constexpr std::uint32_t broken_lives_max = 3;
 /// How a child is started: the real thing forks, a test notes what it was asked.
 using child_starter = std::function<expected<std::unique_ptr<process>>(child_process::options)>;
 
+/// What an operator wants of an engine for as long as nobody says otherwise.
+enum class standing_order : std::uint8_t {
+  none,
+  keep,  ///< drained, and kept loaded
+  stop,  ///< drained, and stopped
+};
+
 struct launcher_options {
   config::engine_instance engine;
   config::pool_role role = config::pool_role::both;
@@ -51,6 +58,8 @@ struct launcher_options {
   /// The other engines of this host, by name: they are told when this one's process is gone, since
   /// over shared memory nothing else tells them.
   std::vector<std::string> neighbours;
+  /// Outlives the launcher, so that its next incarnation keeps to the order; not null.
+  std::shared_ptr<standing_order> standing = std::make_shared<standing_order>();
   /// The watchdog's current incarnation, which gets the engine's reports and says when it hangs.
   /// Null, or none: nobody judges.
   std::function<caf::actor()> watchdog;

@@ -26,6 +26,18 @@ std::uint32_t left_ms(caf::actor_clock::time_point until, caf::actor_clock::time
 
 // -- orders ------------------------------------------------------------------------------
 
+bool launcher_state::take_over_order() {
+  const auto order = *options.standing;
+  if (order == standing_order::none) return false;
+  const auto now = self->clock().now();
+  const bool stop = order == standing_order::stop;
+  drain = drain_order{{}, now, now, stop ? msg::DrainEnd::STOP : msg::DrainEnd::KEEP, true};
+  if (!stop) return false;
+  generation = options.next_generation();
+  announce_state(msg::EntryState::STOPPED, "drained and stopped");
+  return true;
+}
+
 void launcher_state::ordered(msg::DrainOrder::Reader in) {
   const asker by{in.getId(), in.getReplyTo().cStr()};
   if (stopping) {
@@ -34,14 +46,19 @@ void launcher_state::ordered(msg::DrainOrder::Reader in) {
   }
   if (in.isUndrain()) return undrain(by);
   const auto order = in.getDrain();
+  const auto then = order.getThen();
+  *options.standing = then == msg::DrainEnd::KEEP   ? standing_order::keep
+                      : then == msg::DrainEnd::STOP ? standing_order::stop
+                                                    : standing_order::none;
   const auto now = self->clock().now();
   begin_drain({by, now + std::chrono::milliseconds{order.getWithinMs()},
-               now + std::chrono::milliseconds{order.getMoveAfterMs()}, order.getThen()});
+               now + std::chrono::milliseconds{order.getMoveAfterMs()}, then});
 }
 
 void launcher_state::undrain(const asker& by) {
   spdlog::info("event=engine_undrained engine={}", options.engine.name);
   drain.reset();
+  *options.standing = standing_order::none;
   ++drains;
   awaited = by;
   if (!child) return start();

@@ -107,6 +107,8 @@ struct launcher_state {
   supervision::actor_facts facts() const;
 
   // launcher_drain.cpp
+  /// What was ordered of an earlier incarnation. True: the engine stays stopped.
+  bool take_over_order();
   void ordered(msg::DrainOrder::Reader in);
   void undrain(const asker& by);
   void stop(const stop_engine& x);

@@ -16,6 +16,7 @@ constexpr std::chrono::nanoseconds thaw_interval = 250ms;
 constexpr double slowness = 20;
 /// Half of the engines that are drained stay so for a while after all should have gone from them.
 constexpr auto drained_for = 2'500ms;
+constexpr auto take_back_interval = 1'000ms;
 /// A fault that was aimed comes without it after so long.
 constexpr auto aim_patience = 2'000ms;
 
@@ -233,7 +234,24 @@ void injector::order_drain(const planned_fault& f, const engine_process& e) {
     if (!back) return;
     auto end = o;
     end.undrain = true;
-    tell_drain(host, end);
+    take_back(end, host);
+  });
+}
+
+/// Again and again, as an operator would: a launcher that is being restarted hears nothing, but the
+/// next one keeps to the order.
+void injector::take_back(const drain::drain_order& order, const std::string& host) {
+  const auto& n = world_.node_at(host);
+  if (!n.up()) return;
+  tell_drain(host, order);
+  later(take_back_interval, [this, order, host] {
+    const auto& now = world_.node_at(host);
+    if (!now.up()) return;
+    const auto all = now.tree->data().view()->get();
+    const auto e = all->find(order.at.name);
+    if (e == all->end() ||
+        (e->second.state != msg::EntryState::READY && e->second.state != msg::EntryState::FAILED))
+      take_back(order, host);
   });
 }
 

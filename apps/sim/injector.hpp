@@ -64,6 +64,7 @@ class injector {
             std::chrono::milliseconds until);
   void hit_engine(const planned_fault& f);
   void order_drain(const planned_fault& f, const engine_process& e);
+  void take_back(const drain::drain_order& order, const std::string& host);
   void tell_drain(const std::string& host, const drain::drain_order& order);
   void hit_ways(const planned_fault& f);
   void hit_node(const planned_fault& f);

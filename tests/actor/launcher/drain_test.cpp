@@ -178,6 +178,54 @@ TEST_CASE("an engine is drained and stopped; undrain starts it again") {
   CHECK(s.last_announced().state == state::READY);
 }
 
+TEST_CASE("the next incarnation of a launcher keeps to what was ordered of the lost one") {
+  drain_scene s;
+  s.tell_status(state::READY, 101);
+  SECTION("kept") {
+    s.order(msg::DrainEnd::KEEP);
+    s.restart_launcher();
+    CHECK(s.alive);
+    REQUIRE(s.starts.size() == 2);
+    (void)s.told();
+    s.tell_status(state::READY, s.generation);
+    CHECK(s.told() == lines{"hold 0 0"});
+    const auto e = s.last_announced();
+    CHECK(e.state == state::DRAINING);
+    CHECK(e.detail == "drained");
+  }
+  SECTION("stopped") {
+    s.order(msg::DrainEnd::STOP);
+    s.restart_launcher();
+    CHECK_FALSE(s.alive);
+    CHECK(s.starts.size() == 1);
+    const auto e = s.last_announced();
+    CHECK(e.state == state::STOPPED);
+    CHECK(e.generation > 101);
+    s.advance(60s);
+    CHECK(s.starts.size() == 1);
+  }
+  SECTION("taken back") {
+    s.order(msg::DrainEnd::KEEP);
+    s.undrain();
+    s.restart_launcher();
+    s.tell_status(state::READY, s.generation);
+    CHECK(s.last_announced().state == state::READY);
+    return;
+  }
+  SECTION("to be restarted, which it was by its launcher's loss") {
+    s.order(msg::DrainEnd::RESTART);
+    s.restart_launcher();
+    s.tell_status(state::READY, s.generation);
+    CHECK(s.last_announced().state == state::READY);
+    return;
+  }
+  (void)s.heard();
+  s.undrain();
+  s.tell_status(state::READY, s.generation);
+  CHECK(s.last_announced().state == state::READY);
+  CHECK(s.heard() == lines{"78 serving 0 over"});
+}
+
 TEST_CASE("undrain while the process is being ended: it is started again, as nobody's crash") {
   drain_scene s({0, 60s, 100ms, 100ms});
   s.tell_status(state::READY, 101);

@@ -54,6 +54,7 @@ struct scene : records, test::deterministic_system {
   caf::actor other_hub = capture();
   std::shared_ptr<directory::directory_view> view = std::make_shared<directory::directory_view>();
   caf::actor launcher;
+  launcher_options options;
 
   explicit scene(supervision::restart_limits limits = {3, 60s, 100ms, 100ms}) {
     spdlog::set_level(spdlog::level::off);
@@ -92,9 +93,19 @@ struct scene : records, test::deterministic_system {
       starts.push_back(std::move(x));
       return std::unique_ptr<process>{std::make_unique<fake_process>(signals, alive)};
     };
-    launcher = own(spawn_launcher(system, std::move(o)));
+    options = std::move(o);
+    spawn();
     office->bind("decode/p/h0.0", 0, worker);
     office->bind("prefill/p/h0.0", 0, neighbour);
+    run();
+  }
+
+  void spawn() { launcher = own(spawn_launcher(system, options)); }
+  /// The launcher is lost, and its supervisor starts the next one.
+  void restart_launcher() {
+    caf::anon_send_exit(launcher, caf::exit_reason::kill);
+    run();
+    spawn();
     run();
   }
 
