@@ -385,6 +385,7 @@ class chaos {
       for (const auto& m : e->mismatches()) record_.mismatches.emplace_back(e->name(), m);
     for (const auto& a : record_.attempts) ++x.attempts[a.code];
     record_.faults = injector_.done();
+    record_.taken_back = injector_.taken_back();
     record_.restart_intensity = world_.cluster().health.restart_intensity;
     record_.restart_period = world_.cluster().health.restart_period -
                              world_.cluster().health.restart_backoff_max;

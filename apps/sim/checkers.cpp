@@ -24,6 +24,8 @@ constexpr auto gap_slack = 1'500ms;
 constexpr auto short_timeout = 5'000ms;
 /// A node that gives up stops its children in turn.
 constexpr auto node_stop_max = 6'000ms;
+/// From an operator's word to what a launcher does about it.
+constexpr auto order_takes = 20ms;
 /// A fault's effects go on for so long after it: detection, another attempt, restarts.
 constexpr auto aftermath = 16'000ms;
 
@@ -245,7 +247,12 @@ std::vector<finding> check_restarts(const run_record& r) {
     const auto order = std::find_if(orders.begin(), orders.end(), [&](const done_fault& f) {
       return f.victim == s.engine && f.from <= s.at;
     });
+    const bool taken_back = std::any_of(
+        r.taken_back.begin(), r.taken_back.end(), [&](const auto& t) {
+          return t.first == s.engine && overlap(t.second, t.second + order_takes, s.at, s.at);
+        });
     // One start follows from each order, and is nobody's failure.
+    if (taken_back) continue;
     if (order == orders.end())
       by_launcher[{s.engine, s.launcher}].push_back(s.at);
     else

@@ -41,6 +41,8 @@ class injector {
   /// Every start of an engine is told to this.
   void started(engine_process& e);
   const std::vector<done_fault>& done() const { return done_; }
+  /// When somebody was told to take a drain back, which starts an engine that does not run.
+  const std::vector<std::pair<std::string, time_point>>& taken_back() const { return taken_back_; }
   const coverage& hits() const { return hits_; }
   /// Nothing is frozen, cut or down any more because of a fault.
   bool all_taken_back() const { return pending_ == 0 && armed_.empty(); }
@@ -74,6 +76,7 @@ class injector {
   phase_watch& watch_;
   std::function<std::string(const msg::request_id&)> home_of_;
   std::vector<done_fault> done_;
+  std::vector<std::pair<std::string, time_point>> taken_back_;
   coverage hits_{};
   std::vector<armed_fault> armed_;
   std::uint64_t next_armed_ = 1;
