@@ -59,6 +59,7 @@ def stages():
         Stage("format", "fast", 60, [["tools/format", "--check"]]),
         Stage("shellcheck", "fast", 60, [["tools/lib/shellcheck_all"]]),
         Stage("layering", "fast", 30, [["tools/layering.py"]]),
+        # By clang, like the sanitizers' builds: in half of GCC's time. What GCC says of the product is found by "build release sim", of all else by "build release".
         Stage("build dev", "fast", 15 * 60, build("dev")),
         tests("unit", "fast", 180, "dev", ["unit"], jobs=JOBS),
         tests("actor", "fast", 180, "dev", ["actor"], jobs=JOBS),
@@ -69,7 +70,6 @@ def stages():
         tests("cluster", "default", 480, "dev", ["cluster"]),
         tests("conformance", "default", 300, "dev", ["conformance"]),
         tests("fuzz", "default", 180, "dev", ["fuzz"], jobs=JOBS),
-        # By clang: in half of the time that GCC takes with these sanitizers, and what it refuses is found here.
         Stage("build asan", "default", 20 * 60, build("asan")),
         tests("asan", "default", 10 * 60, "asan", ["unit", "actor", "fuzz"], jobs=JOBS, env=ASAN),
         Stage("build release", "all", 20 * 60, build("release")),
