@@ -307,6 +307,12 @@ class checker {
       refer("host", c_.gateways[i].host, c_.hosts,
             where(path("gateway", i) + ".host", c_.gateways[i].where));
     for (std::size_t i = 0; i < c_.gateways.size(); ++i)
+      for (std::size_t k = 0; k < i; ++k)
+        if (c_.gateways[i].host == c_.gateways[k].host)
+          fail(where(path("gateway", i) + ".host", c_.gateways[i].where),
+               fmt::format("host \"{}\" has a gateway already, in line {}; a host has one",
+                           c_.gateways[i].host, c_.gateways[k].where.line));
+    for (std::size_t i = 0; i < c_.gateways.size(); ++i)
       gateway_certificate(c_.gateways[i], path("gateway", i));
     for (std::size_t i = 0; i < c_.routers.size(); ++i)
       refer("host", c_.routers[i].host, c_.hosts,
@@ -362,6 +368,14 @@ class checker {
     }
   }
 
+  /// Engines of role `both` hand streams over to others of their model when they are drained.
+  bool may_move() const {
+    std::map<std::string, std::size_t> engines;
+    for (const auto& p : c_.pools)
+      if (p.role == pool_role::both) engines[p.model] += p.hosts.size() * p.engines_per_host;
+    return std::any_of(engines.begin(), engines.end(), [](const auto& m) { return m.second > 1; });
+  }
+
   // -- transfers and times --------------------------------------------------------------
 
   void transfers() {
@@ -377,10 +391,10 @@ class checker {
            fmt::format("piece_bytes_max ({}) does not fit into buffer_bytes ({})",
                        format_bytes(c_.transfer.piece_bytes_max),
                        format_bytes(c_.transfer.buffer_bytes)));
-    if (split || c_.pools.empty()) return;
+    if (split || c_.pools.empty() || may_move()) return;
     static const struct transfer default_transfer;
     const auto& t = c_.transfer;
-    const auto* why = "no pool has role \"prefill\" or \"decode\"";
+    const auto* why = "no pool has role \"prefill\" or \"decode\", and no model has two engines";
     no_effect(t.kind != default_transfer.kind, "transfer.kind", file(), why);
     no_effect(t.buffer_bytes != default_transfer.buffer_bytes, "transfer.buffer_bytes", file(),
               why);

@@ -185,7 +185,8 @@ constexpr field<router> router_fields[] = {
 constexpr field<limits> limits_fields[] = {
     // A worker assembles up to 256 MiB of prompts at once: some of the longest must fit in.
     {"prompt_bytes_max", bytes(kib, 64 * mib),
-     [](limits& x) -> slot { return &x.prompt_bytes_max; }, "Body of a request; above it 413."},
+     [](limits& x) -> slot { return &x.prompt_bytes_max; },
+     "Prompt of a request. Its body may have a quarter more, and 256 KiB; above it 413."},
     {"header_bytes_max", bytes(kib, mib), [](limits& x) -> slot { return &x.header_bytes_max; },
      "All headers of a request; above it 431."},
     {"headers_max", count(4, 10'000), [](limits& x) -> slot { return &x.headers_max; },

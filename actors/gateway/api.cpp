@@ -32,8 +32,33 @@ std::int64_t unix_seconds() {
       .count();
 }
 
-bool printable(std::string_view s) {
-  return std::all_of(s.begin(), s.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+/// Such an id can stand in a log's field and in a URL as it is.
+bool plain(std::string_view s) {
+  return std::all_of(s.begin(), s.end(),
+                     [](char c) { return c > 0x20 && c < 0x7f && c != '"' && c != '\\'; });
+}
+
+/// Of a request's target, in origin form or (as to a proxy) absolute.
+std::string_view path_of(std::string_view target) {
+  if (const auto scheme = target.find("://"); !target.starts_with('/') && scheme != target.npos) {
+    const auto path = target.find('/', scheme + 3);
+    target = path == target.npos ? "/" : target.substr(path);
+  }
+  return target.substr(0, target.find('?'));
+}
+
+/// A name in a path may hold a slash; some clients send it as %2F. What is no escape stays.
+std::string unescaped(std::string_view path) {
+  std::string name{path};
+  for (std::size_t at = 0; (at = name.find('%', at)) != std::string::npos; ++at) {
+    unsigned value = 0;
+    const auto* digits = name.data() + at + 1;
+    if (at + 3 > name.size()) break;
+    const auto [stop, ec] = std::from_chars(digits, digits + 2, value, 16);
+    if (ec != std::errc{} || stop != digits + 2) continue;
+    name.replace(at, 3, 1, static_cast<char>(value));
+  }
+  return name;
 }
 
 std::string_view header(const http::request& r, std::string_view name) {
@@ -92,17 +117,17 @@ void api::handle(http::request&& r, const std::shared_ptr<http::responder>& to) 
   try {
     c.external_id = "req_" + hex(c.id);
     const auto given = header(c.request, "X-Request-Id");
-    if (given.size() > request_id_bytes_max || !printable(given)) {
+    if (given.size() > request_id_bytes_max || !plain(given)) {
       fail(c,
            make_error(400, "invalid_header",
-                      fmt::format("X-Request-Id must have at most {} printable ASCII characters.",
+                      fmt::format("X-Request-Id must have at most {} printable ASCII characters, "
+                                  "without spaces, quotes and backslashes.",
                                   request_id_bytes_max),
                       "X-Request-Id"));
       return;
     }
     if (!given.empty()) c.external_id = given;
-    std::string_view path{c.request.target().data(), c.request.target().size()};
-    path = path.substr(0, path.find('?'));
+    const auto path = path_of({c.request.target().data(), c.request.target().size()});
     const auto found = std::find_if(routes.begin(), routes.end(), [&](const route& candidate) {
       return candidate.prefix
                  ? path.starts_with(candidate.path) && path.size() > candidate.path.size()
@@ -150,9 +175,9 @@ void api::fail(call& c, openai::api_error e) { reply(c, http::error_reply(e)); }
 bool api::check_content(call& c) {
   const auto type = header(c.request, "Content-Type");
   const auto media = type.substr(0, type.find(';'));
-  // A page in a browser may send text or forms to any address, but not JSON.
-  if (!type.empty() && !boost::beast::iequals(boost::beast::string_view(media.data(), media.size()),
-                                              "application/json")) {
+  // A page in a browser may send text, forms, or bytes without a type to any address, but not JSON.
+  if (!boost::beast::iequals(boost::beast::string_view(media.data(), media.size()),
+                             "application/json")) {
     fail(c, make_error(415, "unsupported_media_type", "Content-Type must be application/json.",
                        "Content-Type"));
     return false;
@@ -288,16 +313,7 @@ void api::models(call& c) {
 
 void api::model(call& c) {
   const auto states = known_models();
-  // A name may hold a slash; some clients send it as %2F.
-  std::string name{c.rest};
-  for (std::size_t at = 0; (at = name.find('%', at)) != std::string::npos; ++at) {
-    unsigned value = 0;
-    const auto* digits = name.data() + at + 1;
-    if (at + 3 > name.size()) break;
-    const auto [stop, ec] = std::from_chars(digits, digits + 2, value, 16);
-    if (ec != std::errc{} || stop != digits + 2) continue;
-    name.replace(at, 3, 1, static_cast<char>(value));
-  }
+  const auto name = unescaped(c.rest);
   if (std::none_of(states.begin(), states.end(), [&](const auto& s) { return s.name == name; })) {
     fail(c,
          make_error(404, "model_not_found",
@@ -341,7 +357,7 @@ void api::ready(call& c) {
 }
 
 void api::debug_request(call& c) {
-  auto json = desk_->timeline_json(std::string(c.rest));
+  auto json = desk_->timeline_json(unescaped(c.rest));
   if (json.empty())
     fail(c, make_error(404, "request_not_found", "No recent request has this X-Request-Id."));
   else

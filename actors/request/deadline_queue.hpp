@@ -38,22 +38,25 @@ class deadline_queue {
     }
     return late;
   }
-  /// A timer has fired: when to be woken again.
-  std::optional<time_point> woken() {
-    timer_.reset();
+  /// A timer has fired: when to be woken again, unless a timer that is still set comes in time.
+  std::optional<time_point> woken(time_point now) {
+    timers_.erase(timers_.begin(), timers_.upper_bound(now));
     return next();
   }
 
  private:
   std::optional<time_point> next() {
-    if (order_.empty() || (timer_ && *timer_ <= order_.begin()->first)) return std::nullopt;
-    timer_ = order_.begin()->first;
-    return timer_;
+    if (order_.empty()) return std::nullopt;
+    const auto first = order_.begin()->first;
+    if (!timers_.empty() && *timers_.begin() <= first) return std::nullopt;
+    timers_.insert(first);
+    return first;
   }
 
   std::map<Key, time_point> when_;
   std::set<std::pair<time_point, Key>> order_;
-  std::optional<time_point> timer_;  ///< the earliest that is set
+  /// All that are set: one that is forgotten would be set again by each that fires.
+  std::set<time_point> timers_;
 };
 
 }  // namespace troupe::request

@@ -167,14 +167,14 @@ struct hub_state {
   void end_late() {
     if (planted::is(planted::bug::forget_deadline)) return;
     for (const auto& id : deadlines.take_late(self->clock().now())) tell(id, deadline_passed{});
-    wake_for_deadline(deadlines.woken());
+    wake_for_deadline(deadlines.woken(self->clock().now()));
   }
   void await(const route_awaited& x) {
     wake_for_route(routes.add(x.attempt, self->clock().now() + route_timeout));
   }
   void miss_routes() {
     for (const auto& key : routes.take_late(self->clock().now())) tell(key.id, route_late{key});
-    wake_for_route(routes.woken());
+    wake_for_route(routes.woken(self->clock().now()));
   }
 
   /// Hands a message that has a job's key to that job's request.

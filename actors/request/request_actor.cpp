@@ -266,7 +266,7 @@ struct request_state {
     l->prompt_tokens = in->getPromptTokens();
     l->cached_tokens = in->getCachedTokens();
     what->client->on_accepted(l->prompt, l->prompt_tokens, l->cached_tokens,
-                              in->getEchoText().cStr());
+                              {in->getEchoText().begin(), in->getEchoText().size()});
     for (const auto& x : std::exchange(l->early, {}))
       slice(x);  // those of an attempt that breaks on the way are dropped by the fence
   }

@@ -3,6 +3,7 @@
 #include <capnp/serialize.h>
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -131,6 +132,10 @@ prepared prepare(preparation p) {
          std::string{"the job's content cannot be read: "} + e.getDescription().cStr()},
         500,
         false};
+  } catch (const std::exception& e) {
+    // Mostly for want of memory, which others' jobs have now: another engine may have it.
+    result.refused = refusal{
+        {"not_prepared", std::string{"the job could not be prepared: "} + e.what()}, 503, true};
   }
   return result;
 }

@@ -47,8 +47,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   const auto key = msg::read(in.getKey());
   const std::string reply_to = in.getReplyTo().cStr();
   if (open.contains(key)) return nullptr;  // the first one counts
-  auto content = content_assembly::begin(
-      in.getContent(), assembly_bytes_max - std::min(assembly_bytes_max, assembling_bytes));
+  auto content = content_assembly::begin(in.getContent(), assembly_bytes_max);
   refusal why{{}, status_unavailable, true};
   if (draining)
     why.why = {"draining", options.self.name + " is draining"};
@@ -56,6 +55,11 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
     why.why = {"queue_full", options.self.name + " holds as many jobs as it may"};
   else if (!content)
     why.why = content.error();
+  else if (in.getContent().getBytes() >
+           assembly_bytes_max - std::min(assembly_bytes_max, assembling_bytes))
+    why.why = {"assembly_full", options.self.name +
+                                    " has no room for another prompt: together they may have " +
+                                    std::to_string(assembly_bytes_max) + " bytes"};
   else if (in.getTransferToken().size() != transfer::transfer_token_bytes)
     why = {{"bad_token", "the job has no transfer token"}, status_internal, false};
   else if (kind != job_kind::whole && !options.hand_over)

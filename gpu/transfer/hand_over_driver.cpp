@@ -111,7 +111,7 @@ void hand_over_service::driver::handle(peer_id from, hand_over_message message) 
       return say(from, message.key, token,
                  m::refuse{{"wrong_token", "the transfer token is not this job's"}});
     }
-    if (early_.size() >= early_opens_max)
+    if (early_.size() >= early_opens_max || early_tokens() + open->tokens.size() > early_tokens_max)
       return say(
           from, message.key, token,
           m::refuse{{"too_many_hand_overs", "too many hand-overs wait for their decode job"}});

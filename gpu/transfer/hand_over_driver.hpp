@@ -115,6 +115,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
   void give_credit(const job_key& key, std::size_t bytes);
   void give_back(const job_key& key);
   std::uint32_t first_credit() const;
+  std::size_t early_tokens() const;
   void buffer_freed();
   void say(peer_id to, const job_key& key, const transfer_token& token,
            hand_over_message::body_type body);

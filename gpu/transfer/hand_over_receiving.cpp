@@ -66,6 +66,12 @@ expected<void> hand_over_service::driver::expect(incoming what, receive_callback
   return ok;
 }
 
+std::size_t hand_over_service::driver::early_tokens() const {
+  std::size_t sum = 0;
+  for (const auto& e : early_) sum += std::get<offer_of_kv>(e.message.body).tokens.size();
+  return sum;
+}
+
 /// Enough to hide the round trip, and never so much that one session fills all buffers.
 std::uint32_t hand_over_service::driver::first_credit() const {
   const auto pieces = std::min<std::uint64_t>(credit_pieces, share());

@@ -141,5 +141,7 @@ class hand_over_service {
 inline constexpr std::size_t sessions_max = 4096;
 /// Opens that wait for their decode job; more are answered with a refusal.
 inline constexpr std::size_t early_opens_max = 256;
+/// Tokens of their prompts, in all.
+inline constexpr std::size_t early_tokens_max = std::size_t{4} << 20U;
 
 }  // namespace troupe::transfer

@@ -119,7 +119,8 @@ void fake_desk::answer(job& j, std::uint16_t prompt, std::uint32_t& prompt_token
   auto& to = *j.s.client;
   const auto model = j.s.model;
   std::string echo;
-  if (c.getEcho() && c.getPrompt().isText()) echo = c.getPrompt().getText().cStr();
+  if (c.getEcho() && c.getPrompt().isText())
+    echo.assign(c.getPrompt().getText().begin(), c.getPrompt().getText().size());
   prompt_tokens += 11;
   to.on_accepted(prompt, 11, 3, echo);
   const auto words = c.getMaxTokens() == 0 ? 8U : c.getMaxTokens();

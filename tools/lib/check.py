@@ -63,7 +63,7 @@ def stages():
         Stage("build dev", "fast", 15 * 60, build("dev")),
         tests("unit", "fast", 180, "dev", ["unit"], jobs=JOBS),
         tests("actor", "fast", 180, "dev", ["actor"], jobs=JOBS),
-        tests("model", "default", 420, "dev", ["model"], without=(), may_be_none=True),
+        tests("model", "default", 420, "dev", ["model"], without=()),
         # Optimised: a debug build takes some five times as long for a seed.
         Stage("build release sim", "default", 15 * 60, build("release", "sim_chaos", "sim_test", "sim_planted_test")),
         tests("sim", "default", 180, "release", ["sim"], jobs=JOBS),

@@ -202,6 +202,7 @@ bool connection::parse() {
     return false;
   }
   if (parser_->is_header_done() && !header_seen_ && !on_header()) return false;
+  if (!take_body(parser_->get().body().size())) return false;
   if (parser_->is_done()) {
     if (!check_header_count()) return false;  // trailers count, too
     dispatch();
@@ -214,7 +215,8 @@ bool connection::on_header() {
   header_seen_ = true;
   deadline_ = clock::now() + server_.limits().body_timeout;
   const auto& head = parser_->get();
-  if (!check_header_count()) return false;
+  if (!check_header_count() || !check_encoding()) return false;
+  if (const auto length = parser_->content_length(); length && !take_body(*length)) return false;
   if (const auto expect = head.find(bhttp::field::expect); expect != head.end()) {
     if (!boost::beast::iequals(expect->value(), "100-continue")) {
       refuse(417, "expectation_failed", "Only 'Expect: 100-continue' is understood.");
@@ -252,13 +254,45 @@ bool connection::check_header_count() {
   return false;
 }
 
+/// Whatever else it is called, somebody before us may see the body's end elsewhere than we do: what
+/// is a body for one would be the next request for the other.
+bool connection::check_encoding() {
+  const auto& head = parser_->get();
+  if (head.count(bhttp::field::transfer_encoding) == 0) return true;
+  if (head.count(bhttp::field::transfer_encoding) == 1 && head.version() >= 11 &&
+      boost::beast::iequals(head[bhttp::field::transfer_encoding], "chunked"))
+    return true;
+  refuse(501, "unsupported_transfer_encoding",
+         "Of transfer encodings only 'chunked' is understood, and only in HTTP/1.1.");
+  return false;
+}
+
+/// `bytes` in all, of which some may have been taken before.
+bool connection::take_body(std::uint64_t bytes) {
+  if (bytes <= body_bytes_) return true;
+  if (server_.take_body_bytes(bytes - body_bytes_)) {
+    body_bytes_ = bytes;
+    return true;
+  }
+  refuse(503, "too_many_bodies",
+         "The bodies that this gateway is receiving fill the memory that it has for prompts "
+         "(limits.held_prompt_bytes_max); try again later.",
+         bodies_retry_after);
+  return false;
+}
+
+void connection::drop_parser() {
+  parser_.reset();
+  server_.give_body_bytes(std::exchange(body_bytes_, 0));
+}
+
 void connection::refuse(int status, const char* code, std::string message,
                         std::chrono::milliseconds retry_after) {
   server_.events().refused(code);
   head_only_ = false;
   version_ = 11;
   keep_alive_ = false;
-  parser_.reset();
+  drop_parser();
   begin_answer();
   auto e = make_error(status, code, std::move(message));
   e.retry_after = retry_after;
@@ -267,7 +301,7 @@ void connection::refuse(int status, const char* code, std::string message,
 
 void connection::dispatch() {
   auto request = parser_->release();
-  parser_.reset();
+  drop_parser();
   head_only_ = request.method() == bhttp::verb::head;
   version_ = request.version();
   keep_alive_ = request.keep_alive();
@@ -402,6 +436,7 @@ void connection::end_answer() {
   answer_->on_gone(nullptr);
   answer_.reset();
   out_.clear();
+  if (out_.capacity() > out_bytes_kept_max) out_ = {};
   out_sent_ = 0;
   server_.answer_done();
 }
@@ -431,7 +466,7 @@ void connection::close() {
   if (phase_ == phase::closed) return;
   phase_ = phase::closed;
   if (answer_) end_answer();
-  parser_.reset();
+  drop_parser();
   error_code ignored;
   stream_.socket().close(ignored);
   server_.closed(shared_from_this());

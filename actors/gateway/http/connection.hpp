@@ -62,6 +62,9 @@ class connection : public std::enable_shared_from_this<connection> {
   bool parse();
   bool on_header();
   bool check_header_count();
+  bool check_encoding();
+  bool take_body(std::uint64_t bytes);
+  void drop_parser();
   void dispatch();
   void refuse(int status, const char* code, std::string message,
               std::chrono::milliseconds retry_after = std::chrono::milliseconds{0});
@@ -83,6 +86,7 @@ class connection : public std::enable_shared_from_this<connection> {
   boost::beast::flat_buffer buffer_;
   std::optional<parser> parser_;
   chunk_budget on_chunk_;
+  std::uint64_t body_bytes_ = 0;  // taken from the server's, for the parser's body
   std::shared_ptr<responder> answer_;
   phase phase_ = phase::reading;
   clock::time_point deadline_;

@@ -18,6 +18,10 @@ inline constexpr std::size_t discarded_bytes_max = 64 * 1024 * 1024;
 /// JSON needs more bytes than the prompt that it carries: escapes, tools, keys. A body may be this
 /// much larger than `prompt_bytes_max`: a quarter, and this. Above: 413.
 inline constexpr std::size_t body_extra_bytes = 256 * 1024;
+/// An answer's bytes are kept for the connection's next one up to this capacity.
+inline constexpr std::size_t out_bytes_kept_max = 64 * 1024;
+/// What a client should wait that was refused since too many bodies are being received.
+inline constexpr std::chrono::milliseconds bodies_retry_after{1'000};
 /// A stalled client's stream may grow to this multiple of `stream_buffer_bytes_max` while
 /// `stalled_client_timeout` runs; above it the stream ends at once.
 inline constexpr std::size_t overflow_factor = 4;

@@ -104,6 +104,13 @@ std::uint64_t server::impl::body_bytes_max() const {
   return prompt + prompt / 4 + body_extra_bytes;
 }
 
+bool server::impl::take_body_bytes(std::uint64_t bytes) {
+  const auto most = std::max(options_.limits.held_prompt_bytes_max, body_bytes_max());
+  if (bytes > most - std::min(most, body_bytes_)) return false;
+  body_bytes_ += bytes;
+  return true;
+}
+
 const std::string& server::impl::date() {
   const auto now = std::time(nullptr);
   if (now != date_second_) {

@@ -37,6 +37,10 @@ class server::impl {
   const handler& on_request() const { return on_request_; }
   bool draining() const { return draining_; }
   std::uint64_t body_bytes_max() const;
+  /// Bodies on their way take as much memory as prompts that are held may, and no more. False: they
+  /// have it already.
+  bool take_body_bytes(std::uint64_t bytes);
+  void give_body_bytes(std::uint64_t bytes) { body_bytes_ -= bytes; }
   void closed(const std::shared_ptr<connection>& c);
   void answer_done();
 
@@ -72,8 +76,9 @@ class server::impl {
   bool sweeping_ = false;
   bool accepting_ = false;
   bool waiting_for_room_ = false;
-  bool full_ = false;            // a client has waited in vain
-  std::size_t turned_away_ = 0;  // of `connections_`
+  bool full_ = false;             // a client has waited in vain
+  std::size_t turned_away_ = 0;   // of `connections_`
+  std::uint64_t body_bytes_ = 0;  // of bodies that are being received
   bool draining_ = false;
   bool notice_over_ = false;
   std::function<void()> drained_;

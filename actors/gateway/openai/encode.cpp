@@ -1,6 +1,7 @@
 #include "actors/gateway/openai/encode.hpp"
 
 #include "actors/gateway/openai/json_output.hpp"
+#include "gpu/text/utf8.hpp"
 
 namespace troupe::gateway::openai {
 
@@ -19,6 +20,14 @@ void write_model(json_writer& w, const listed_model& model, std::int64_t created
   w.EndObject();
 }
 
+/// What a client sent may be repeated in a message, cut anywhere; an answer is valid all the same.
+void write_text(json_writer& w, const std::string& s) {
+  text::utf8_assembler whole;
+  auto valid = whole.push(s);
+  valid += whole.finish();
+  write(w, valid);
+}
+
 }  // namespace
 
 std::string encode_error(const api_error& e) {
@@ -29,14 +38,14 @@ std::string encode_error(const api_error& e) {
   w.Key("error");
   w.StartObject();
   w.Key("message");
-  write(w, e.message);
+  write_text(w, e.message);
   w.Key("type");
   write(w, e.type);
   w.Key("param");
   if (e.param.empty())
     w.Null();
   else
-    write(w, e.param);
+    write_text(w, e.param);
   w.Key("code");
   write(w, e.code);
   w.EndObject();

@@ -12,10 +12,11 @@ TEST_CASE_METHOD(stage, "one worker does it all: accepted, tokens, finished") {
   route(r.key, both);
   CHECK(given(both) == lines{"decode self 0/1"});
   CHECK(hub.jobs->size() == 1);
-  accept(r.key, both, 12, 5, "once upon");
+  const std::string echo{"once\0upon", 9};
+  accept(r.key, both, 12, 5, echo);
   tokens(r.key, both, 0, {1, 2});
   tokens(r.key, both, 2, {3}, stop);
-  CHECK(c.sink->said == lines{"accepted 0 12/5 once upon", "delta 0", "delta 0", "finished"});
+  CHECK(c.sink->said == lines{"accepted 0 12/5 " + echo, "delta 0", "delta 0", "finished"});
   CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2, 3});
   CHECK(c.sink->ends[0].prompt_tokens == 12);
   CHECK(c.sink->ends[0].cached_tokens == 5);

@@ -55,6 +55,9 @@ TEST_CASE("checks across values and sections", "[config]") {
       {"a gateway on an unknown host",
        [](sample& s) { s.gateways = "[[gateway]]\nhost = 'h9'\nport = 1\n"; },
        {"there is no host \"h9\""}},
+      {"two gateways of a host",
+       [](sample& s) { s.gateways += "[[gateway]]\nhost = 'h0'\nport = 8081\n"; },
+       {"host \"h0\" has a gateway already"}},
       {"a router on an unknown host",
        [](sample& s) { s.routers = "[[router]]\nhost = 'h9'\n"; },
        {"there is no host \"h9\""}},
@@ -290,6 +293,12 @@ TEST_CASE("checks across values and sections", "[config]") {
       {"a rest that nobody hands over",
        [](sample& s) { s.routers += "decode_prefills_tokens_max = 3\n"; },
        {"`decode_prefills_tokens_max` has no effect"}},
+      {"KV settings of a model with two engines, whose streams move when one is drained",
+       [](sample& s) {
+         s.pools += "engines_per_host = 2\n";
+         s.rest = "[transfer]\nbuffer_bytes = '128MiB'\n";
+       },
+       {}},
       {"pieces larger than the buffers",
        [](sample& s) {
          s.pools = split_pools;

@@ -122,6 +122,7 @@ TEST_CASE("a conversation with parts, tool calls and their answers", "[gateway]"
       {"role":"developer","content":""},
       {"role":"user","content":"q","name":"Ann-1"},
       {"role":"assistant","content":null,"refusal":null,"annotations":[],"function_call":null,
+       "reasoning_content":"I call f.",
        "tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
       {"role":"tool","tool_call_id":"c1","content":"42"}])"),
                                  options()));

@@ -219,14 +219,25 @@ TEST_CASE("routes", "[gateway]") {
       {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: "
        "2\r\n\r\n{}",
        415, "Content-Type"},
+      {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 415,
+       "Content-Type"},
       {post("/v1/completions", "{}", "Content-Encoding: gzip\r\n"), 415, "Content-Encoding"},
       {post("/v1/completions", "{}", "X-Request-Timeout-Ms: soon\r\n"), 400,
        "X-Request-Timeout-Ms"},
       {post("/v1/completions", "{}", "X-Request-Id: " + std::string(129, 'a') + "\r\n"), 400,
        "X-Request-Id"},
+      {post("/v1/completions", "{}", "X-Request-Id: a event=forged\r\n"), 400, "X-Request-Id"},
+      {get("http://gateway:1/healthz?x"), 200, "ok"},
+      {get("http://gateway:1"), 404, "unknown_url"},
+      // Never anything but UTF-8, whatever a message repeats.
+      {get("/\xff"), 404, "URL: GET /\xEF\xBF\xBD."},
+      {get("/" + std::string(198, 'x') + "\u00e9"), 404, "x\xEF\xBF\xBD."},
       {post("/v1/completions",
             R"({"model":"words","prompt":["a","b"],"echo":true,"max_tokens":1})"),
        200, R"({"index":1,"text":"bw0")"},
+      {post("/v1/completions",
+            R"({"model":"words","prompt":"a\u0000b","echo":true,"max_tokens":1})"),
+       200, R"("text":"a\u0000bw0")"},
   };
   for (const auto& r : rows) {
     INFO(r.text);
@@ -277,7 +288,8 @@ TEST_CASE("a request in single bytes, and a chunked body", "[gateway]") {
   const auto body = chat("words", false);
   char size[16];
   std::snprintf(size, sizeof size, "%zx", body.size());
-  c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" +
+  c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n" +
          std::string(size) + "\r\n" + body + "\r\n0\r\n\r\n");
   REQUIRE(status_of(c.read_reply()) == 200);
 }
@@ -300,8 +312,8 @@ TEST_CASE("Expect: 100-continue", "[gateway]") {
   f.start();
   const auto body = chat("words", false);
   const auto head = [&](std::size_t size) {
-    return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nExpect: "
-           "100-continue\r\nContent-Length: " +
+    return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+           "Expect: 100-continue\r\nContent-Length: " +
            std::to_string(size) + "\r\n\r\n";
   };
   raw_client c{f.port()};
@@ -372,6 +384,74 @@ TEST_CASE("what isn't HTTP gets 400 and the end", "[gateway]") {
     c.send(text);
     REQUIRE(status_of(c.read_all()) == 400);
     REQUIRE(c.closed());
+  }
+}
+
+TEST_CASE("a body whose end could be seen elsewhere is refused with all that follows",
+          "[gateway]") {
+  fixture f;
+  f.start();
+  const auto inner = get("/healthz");
+  for (const std::string head :
+       {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: identity\r\n", "Transfer-Encoding: chunked, gzip\r\n",
+        "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: \r\n"})
+    for (const std::string length :
+         {std::string{}, "Content-Length: " + std::to_string(inner.size()) + "\r\n"})
+      for (const bool length_first : {false, true}) {
+        const auto text = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" +
+                          (length_first ? length + head : head + length) + "\r\n" + inner;
+        INFO(text);
+        raw_client c{f.port()};
+        c.send(text);
+        const auto answer = c.read_all();
+        const auto status = status_of(answer);
+        CHECK((status == 501 || status == 400));
+        CHECK(count(answer, "HTTP/1.1 ") == 1);
+        CHECK(c.closed());
+      }
+  raw_client old{f.port()};
+  old.send("POST /v1/completions HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+  CHECK(status_of(old.read_all()) == 501);
+}
+
+TEST_CASE("bodies on their way have a limit together, and give back what they had", "[gateway]") {
+  fixture f;
+  f.options.limits.prompt_bytes_max = 1024 * 1024;
+  f.options.limits.held_prompt_bytes_max = 4 * 1024 * 1024;
+  f.start();
+  const auto begun = [&](std::size_t bytes) {
+    auto c = std::make_unique<raw_client>(f.port());
+    c->send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            "Content-Length: " +
+            std::to_string(bytes) + "\r\n\r\n{");
+    return c;
+  };
+  const std::size_t megabyte = 1024 * 1024;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::unique_ptr<raw_client>> slow;
+    for (int i = 0; i < 4; ++i) slow.push_back(begun(megabyte));
+    // Whoever comes next is told so, once those before have been seen.
+    std::string answer;
+    for (int tries = 0; tries < 500 && !has(answer, "too_many_bodies"); ++tries) {
+      const auto next = begun(megabyte);
+      next->half_close();
+      answer = next->read_all();
+    }
+    REQUIRE(status_of(answer) == 503);
+    REQUIRE(has(answer, "Retry-After: 1"));
+    raw_client small{f.port()};
+    small.send(get("/healthz"));  // without a body there is always room
+    REQUIRE(status_of(small.read_reply()) == 200);
+    for (auto& c : slow) c->close();
+    bool room = false;
+    for (int tries = 0; tries < 500 && !room; ++tries) {
+      raw_client again{f.port()};
+      again.send(ask("words", false, R"(,"user":")" + std::string(megabyte / 2, 'x') + "\""));
+      room = status_of(again.read_reply()) != 503;
+      if (!room) std::this_thread::sleep_for(10ms);
+    }
+    REQUIRE(room);
   }
 }
 

@@ -373,6 +373,18 @@ TEST_CASE("an open whose decode job never comes is refused at its deadline") {
   CHECK(w.at_prefill.failure == "unknown_job");
 }
 
+TEST_CASE("opens that wait for their jobs may have so many tokens together") {
+  workers w("memory");
+  for (std::uint32_t n = 1; n <= 3; ++n) {
+    auto j = w.job(early_tokens_max / 8 * 3);
+    j.key.attempt = n;
+    REQUIRE(w.prefill->start_send(std::move(j), w.at_prefill.sender()));
+    w.fabric.pump();
+  }
+  CHECK(w.decode->read_gauges().early_opens == 2);
+  CHECK(w.at_prefill.failure == "too_many_hand_overs");
+}
+
 TEST_CASE("a worker's end ends its hand-overs") {
   workers w("memory");
   REQUIRE(w.decode->expect({key, token, 1}, w.at_decode.receiver()));
