@@ -306,12 +306,15 @@ class checker {
     for (std::size_t i = 0; i < c_.gateways.size(); ++i)
       refer("host", c_.gateways[i].host, c_.hosts,
             where(path("gateway", i) + ".host", c_.gateways[i].where));
-    for (std::size_t i = 0; i < c_.gateways.size(); ++i)
-      for (std::size_t k = 0; k < i; ++k)
-        if (c_.gateways[i].host == c_.gateways[k].host)
-          fail(where(path("gateway", i) + ".host", c_.gateways[i].where),
-               fmt::format("host \"{}\" has a gateway already, in line {}; a host has one",
-                           c_.gateways[i].host, c_.gateways[k].where.line));
+    std::map<std::string, std::uint32_t> lines;
+    for (std::size_t i = 0; i < c_.gateways.size(); ++i) {
+      const auto& g = c_.gateways[i];
+      const auto [first, only] = lines.try_emplace(g.host, g.where.line);
+      if (!only)
+        fail(where(path("gateway", i) + ".host", g.where),
+             fmt::format("host \"{}\" has a gateway already, in line {}; a host has one", g.host,
+                         first->second));
+    }
     for (std::size_t i = 0; i < c_.gateways.size(); ++i)
       gateway_certificate(c_.gateways[i], path("gateway", i));
     for (std::size_t i = 0; i < c_.routers.size(); ++i)

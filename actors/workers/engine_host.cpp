@@ -2,6 +2,7 @@
 
 #include "actors/workers/token_batch.hpp"
 #include "messages/base/planted.hpp"
+#include "messages/text.hpp"
 
 #include <caf/send.hpp>
 
@@ -201,7 +202,7 @@ void engine_host::on_started(engine::job_id job, engine::position cached) {
   d->setWorker(how_.worker);
   d->setPromptTokens(what.prompt_tokens);
   d->setCachedTokens(cached);
-  if (!what.echo_text.empty()) d->setEchoText(what.echo_text);
+  if (!what.echo_text.empty()) d->setEchoText(msg::whole(what.echo_text));
   if (auto e = std::move(d).freeze())
     how_.office->send({where.reply_to, 0}, {how_.worker, how_.generation}, *std::move(e));
 }

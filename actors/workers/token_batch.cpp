@@ -1,5 +1,7 @@
 #include "actors/workers/token_batch.hpp"
 
+#include "messages/text.hpp"
+
 #include <spdlog/spdlog.h>
 
 namespace troupe::workers {
@@ -48,16 +50,16 @@ void write_delta(msg::StreamDelta::Builder out, const job_route& route,
   out.setFirstIndex(d.first_index);
   auto ids = out.initIds(static_cast<unsigned>(d.ids.size()));
   for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, d.ids[i]);
-  if (!d.text.empty()) out.setText(d.text);
+  if (!d.text.empty()) out.setText(msg::whole(d.text));
   out.setEmittedBytes(d.emitted_bytes);
-  if (!d.reasoning.empty()) out.setReasoning(d.reasoning);
+  if (!d.reasoning.empty()) out.setReasoning(msg::whole(d.reasoning));
   if (!d.tool_calls.empty()) {
     auto calls = out.initToolCalls(static_cast<unsigned>(d.tool_calls.size()));
     for (unsigned i = 0; i < calls.size(); ++i) {
       calls[i].setIndex(static_cast<std::uint16_t>(d.tool_calls[i].index));
       calls[i].setId(d.tool_calls[i].id);
-      calls[i].setName(d.tool_calls[i].name);
-      calls[i].setArguments(d.tool_calls[i].arguments);
+      calls[i].setName(msg::whole(d.tool_calls[i].name));
+      calls[i].setArguments(msg::whole(d.tool_calls[i].arguments));
     }
   }
   if (!d.logprobs.empty()) write_logprobs(out, d.logprobs);

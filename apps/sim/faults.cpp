@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 
 namespace troupe::sim {
 
@@ -51,8 +50,9 @@ std::string_view to_string(fault_kind k) { return names[static_cast<std::size_t>
 
 expected<std::vector<fault_kind>> parse_faults(std::string_view text) {
   std::vector<fault_kind> all;
-  for (const auto name : std::views::split(text, ',')) {
-    const std::string_view word{name.begin(), name.end()};
+  for (std::size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    const auto word = text.substr(begin, end - begin);
     const auto i = std::find(names.begin(), names.end(), word);
     if (i == names.end())
       return error{"unknown_fault", fmt::format("there is no fault '{}'; there are {}", word,

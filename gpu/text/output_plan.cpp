@@ -1,5 +1,7 @@
 #include "gpu/text/output_plan.hpp"
 
+#include "messages/text.hpp"
+
 #include <string>
 
 namespace troupe::text {
@@ -7,20 +9,18 @@ namespace {
 
 std::string to_string(capnp::Text::Reader text) { return {text.begin(), text.size()}; }
 
-kj::StringPtr view(const std::string& text) { return {text.c_str(), text.size()}; }
-
 }  // namespace
 
 void write(msg::OutputPlan::Builder out, const engine::output_plan& plan) {
-  out.setGrammar(view(plan.grammar));
+  out.setGrammar(msg::whole(plan.grammar));
   out.setGrammarLazy(plan.grammar_lazy);
-  out.setGrammarTriggersJson(view(plan.grammar_triggers_json));
+  out.setGrammarTriggersJson(msg::whole(plan.grammar_triggers_json));
   auto preserved = out.initPreservedTokens(static_cast<unsigned>(plan.preserved_tokens.size()));
   for (unsigned i = 0; i < preserved.size(); ++i) preserved.set(i, plan.preserved_tokens[i]);
-  out.setParserJson(view(plan.parser_json));
+  out.setParserJson(msg::whole(plan.parser_json));
   auto stops = out.initStops(static_cast<unsigned>(plan.stops.size()));
-  for (unsigned i = 0; i < stops.size(); ++i) stops.set(i, view(plan.stops[i]));
-  out.setGenerationPrompt(view(plan.generation_prompt));
+  for (unsigned i = 0; i < stops.size(); ++i) stops.set(i, msg::whole(plan.stops[i]));
+  out.setGenerationPrompt(msg::whole(plan.generation_prompt));
 }
 
 engine::output_plan read(msg::OutputPlan::Reader in) {

@@ -8,6 +8,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <capnp/message.h>
 #include <simdjson.h>
 #include <spdlog/spdlog.h>
 

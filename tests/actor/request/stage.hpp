@@ -5,6 +5,7 @@
 
 #include "actors/request/hub.hpp"
 #include "actors/request/request_actor.hpp"
+#include "messages/text.hpp"
 #include "tests/support/deterministic_system.hpp"
 
 #include <capnp/message.h>
@@ -262,7 +263,7 @@ struct stage : deterministic_system {
     d->setWorker(by.name);
     d->setPromptTokens(tokens);
     d->setCachedTokens(cached);
-    d->setEchoText(echo);
+    d->setEchoText(msg::whole(echo));
     to_hub(by.name, std::move(d));
   }
   void tokens(const job_key& key, const played_worker& by, std::uint32_t first,

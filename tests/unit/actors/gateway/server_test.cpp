@@ -396,7 +396,7 @@ TEST_CASE("a body whose end could be seen elsewhere is refused with all that fol
        {"Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
         "Transfer-Encoding: identity\r\n", "Transfer-Encoding: chunked, gzip\r\n",
         "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: \r\n"})
-    for (const std::string length :
+    for (const auto& length :
          {std::string{}, "Content-Length: " + std::to_string(inner.size()) + "\r\n"})
       for (const bool length_first : {false, true}) {
         const auto text = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" +
@@ -544,7 +544,8 @@ TEST_CASE("what surrounds the chunks of a body is bounded like headers, and refu
   fixture f;
   f.start();
   const std::string head =
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n";
   const std::string much(40'000, 'e');
   std::string some_each;
   for (int i = 0; i < 100; ++i) some_each += "1;" + std::string(1'000, 'e') + "\r\nx\r\n";

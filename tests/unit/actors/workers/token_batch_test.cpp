@@ -26,7 +26,8 @@ std::vector<const routed_delta*> pointers(const std::vector<routed_delta>& all) 
 }  // namespace
 
 TEST_CASE("a delta keeps all that it says") {
-  auto d = delta_of(42, "text");
+  const std::string text{"te\0xt", 5};  // a model may say anything
+  auto d = delta_of(42, text);
   d.second.choice = 1;
   d.second.first_index = 7;
   d.second.ids = {10, 11};
@@ -48,7 +49,8 @@ TEST_CASE("a delta keeps all that it says") {
   CHECK(s.getChoice() == 1);
   CHECK(s.getFirstIndex() == 7);
   CHECK(s.getIds()[1] == 11);
-  CHECK(s.getText() == "text");
+  const std::string_view got{s.getText().begin(), s.getText().size()};
+  CHECK(got == text);
   CHECK(s.getEmittedBytes() == 99);
   CHECK(s.getReasoning() == "because");
   CHECK(s.getToolCalls()[0].getIndex() == 3);
