@@ -2,6 +2,7 @@
 
 #include "gpu/text/plain_output.hpp"
 #include "gpu/text/text_model.hpp"
+#include "gpu/text/utf8.hpp"
 
 #include <fmt/format.h>
 
@@ -125,7 +126,8 @@ expected<rendered_prompt> byte_text_model::render(msg::Completion::Reader reques
     append(out.tokens, view(prompt.getText()));
     out.echo_text = view(prompt.getText());
     break;
-  case msg::Completion::Prompt::TOKENS:
+  case msg::Completion::Prompt::TOKENS: {
+    utf8_assembler echo;
     out.tokens.clear();
     for (const auto token : prompt.getTokens()) {
       if (token < 0 || token >= static_cast<token_id>(byte_vocabulary))
@@ -134,10 +136,12 @@ expected<rendered_prompt> byte_text_model::render(msg::Completion::Reader reques
             fmt::format("token id {} is outside the vocabulary of {}", token, byte_vocabulary),
             "prompt"};
       out.tokens.push_back(token);
-      out.echo_text += piece(token);
+      out.echo_text += echo.push(piece(token));
     }
+    out.echo_text += echo.finish();
     if (out.tokens.empty()) out.tokens.push_back(byte_token_begin);
     break;
+  }
   }
   if (out.tokens.size() + 1 > context_tokens_)
     return error{"context_length_exceeded",

@@ -73,6 +73,14 @@ std::string utf8_assembler::finish() {
   return cut ? std::string(replacement) : std::string();
 }
 
+std::string_view beginning(std::string_view text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  const auto continues = [&](std::size_t i) { return (at(text, i) & 0xC0U) == 0x80; };
+  auto size = bytes_max;
+  while (size > 0 && bytes_max - size < 3 && continues(size)) --size;
+  return text.substr(0, size);
+}
+
 bool is_valid_utf8(std::string_view text) {
   while (!text.empty()) {
     const auto [what, length] = first_character(text);

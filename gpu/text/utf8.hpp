@@ -23,6 +23,10 @@ class utf8_assembler {
   std::string pending_;
 };
 
+/// As many bytes from the beginning as fit, without a part of a character at the end of what was
+/// cut.
+std::string_view beginning(std::string_view text, std::size_t bytes_max);
+
 /// Whether the text is valid UTF-8 (no surrogates, no overlong forms, nothing above U+10FFFF).
 bool is_valid_utf8(std::string_view text);
 

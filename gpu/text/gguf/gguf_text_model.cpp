@@ -6,6 +6,7 @@
 #include "gpu/text/gguf/vocabulary.hpp"
 #include "gpu/text/plain_output.hpp"
 #include "gpu/text/text_model.hpp"
+#include "gpu/text/utf8.hpp"
 
 #include <fmt/format.h>
 #include <llama.h>
@@ -148,14 +149,16 @@ expected<void> gguf_text_model::take_tokens(rendering& r) const {
   if (auto fits = check_length(r, std::max<std::size_t>(tokens.size(), out.tokens.size())); !fits)
     return fits;
   out.tokens.reserve(tokens.size());
+  utf8_assembler echo;
   for (const auto t : tokens) {
     if (!words_->contains(t))
       return error{"invalid_token",
                    fmt::format("token id {} is outside the vocabulary of {}", t, words_->size()),
                    "prompt"};
     out.tokens.push_back(t);
-    out.echo_text += words_->piece(t);
+    out.echo_text += echo.push(words_->piece(t));
   }
+  out.echo_text += echo.finish();
   return add_schema(r);
 }
 

@@ -59,6 +59,22 @@ TEST_CASE(
   CHECK(grammar.error().parameter == "response_format");
 }
 
+TEST_CASE("byte model: the echo of tokens is whole characters, whatever bytes they are") {
+  const auto echo_of = [](const std::string& bytes) {
+    capnp::MallocMessageBuilder message;
+    auto request = message.initRoot<msg::Completion>();
+    auto tokens = request.initPrompt().initTokens(static_cast<unsigned>(bytes.size()));
+    for (unsigned i = 0; i < tokens.size(); ++i)
+      tokens.set(i, static_cast<unsigned char>(bytes[i]));
+    const auto prompt = make_byte_text_model(100)->render(request);
+    REQUIRE(prompt);
+    return prompt->echo_text;
+  };
+  CHECK(echo_of("a\xC3") == "a\xEF\xBF\xBD");
+  CHECK(echo_of("\xFFz") == "\xEF\xBF\xBDz");
+  CHECK(echo_of("\xC3\xA9") == "\xC3\xA9");
+}
+
 TEST_CASE("byte model: an output stream never splits characters and ends before a stop string") {
   const auto model = make_byte_text_model(100);
   const std::vector<std::string> stops{"END"};

@@ -4,6 +4,7 @@
 
 #include <random>
 
+using troupe::text::beginning;
 using troupe::text::is_valid_utf8;
 using troupe::text::utf8_assembler;
 
@@ -63,4 +64,14 @@ TEST_CASE("utf8: cuts never change the result, and the result is always valid") 
     REQUIRE(cut == once);
     REQUIRE(is_valid_utf8(once));
   }
+}
+
+TEST_CASE("utf8: a beginning ends between two characters") {
+  const std::string text = "a\xC3\xA9\xF0\x9F\x98\x80z";
+  const std::size_t ends[] = {0, 1, 1, 3, 3, 3, 3, 7, 8, 8};
+  for (std::size_t most = 0; most < std::size(ends); ++most) {
+    CAPTURE(most);
+    CHECK(beginning(text, most) == text.substr(0, ends[most]));
+  }
+  CHECK(beginning("\x80\x80\x80\x80\x80\x80", 5).size() >= 2);
 }

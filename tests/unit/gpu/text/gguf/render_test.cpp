@@ -102,6 +102,27 @@ TEST_CASE("text prompts and token prompts") {
   CHECK(rendered(*model, r).tokens == std::vector<token_id>{bos});
 }
 
+TEST_CASE("the echo of tokens is whole characters, whatever bytes they are") {
+  auto model = load();
+  std::vector<token_id> parts;  // tokens that begin a character of two bytes, and go on with one
+  for (const char byte : {'\xC3', '\xA9'})
+    for (token_id t = 0; t < static_cast<token_id>(model->vocabulary()); ++t)
+      if (model->piece(t) == std::string(1, byte)) {
+        parts.push_back(t);
+        break;
+      }
+  REQUIRE(parts.size() == 2);
+  const auto echo_of = [&](const std::vector<token_id>& tokens) {
+    request r;
+    auto list = r.root.getPrompt().initTokens(static_cast<unsigned>(tokens.size()));
+    for (unsigned i = 0; i < list.size(); ++i) list.set(i, tokens[i]);
+    return rendered(*model, r).echo_text;
+  };
+  CHECK(echo_of({parts[0]}) == "\xEF\xBF\xBD");
+  CHECK(echo_of({parts[1], 300}) == "\xEF\xBF\xBD" + model->piece(300));
+  CHECK(echo_of(parts) == "\xC3\xA9");
+}
+
 TEST_CASE("token ids outside the vocabulary are refused") {
   auto model = load();
   for (const auto id : {-1, static_cast<int>(model->vocabulary()), 2'000'000'000}) {
