@@ -244,6 +244,20 @@ bool read_one(checker& c, const path& at, std::string_view key, json value, endp
   return found->read(out, c, at, value);
 }
 
+std::string_view text_at(json v, std::string_view key) {
+  std::string_view out;
+  return v.at_key(key).get(out) == simdjson::SUCCESS ? out : std::string_view{};
+}
+
+// The parameter by which a grammar may hold the answer; null: none.
+const char* constrained_by(const params& p) {
+  if (p.response_format && text_at(*p.response_format, "type") != "text") return "response_format";
+  std::string_view choice;
+  const bool calls = !p.tool_choice || p.tool_choice->get(choice) != simdjson::SUCCESS ||
+                     choice != "none";
+  return p.tools && calls ? "tools" : nullptr;
+}
+
 // What is right by itself, but not together.
 bool check_together(checker& c, const path& root, endpoint where, const parse_options& options,
                     const params& p) {
@@ -268,6 +282,12 @@ bool check_together(checker& c, const path& root, endpoint where, const parse_op
   if (p.echo && p.logprobs)
     return c.refuse(path{root, "echo"}, "unsupported_parameter",
                     "'echo' together with 'logprobs' is not supported here.");
+  // Where a grammar allows nothing but the end, an answer that must not end has no way to go on.
+  if (const auto* by = p.ignore_eos ? constrained_by(p) : nullptr)
+    return c.refuse(path{root, "ignore_eos"}, "unsupported_parameter",
+                    fmt::format("'ignore_eos' together with '{}' is not supported here: such an "
+                                "answer ends when it is complete.",
+                                by));
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <tuple>
+#include <vector>
 
 namespace troupe::gateway::openai {
 
@@ -49,9 +50,17 @@ bool check_type(checker& c, const path& at, json v) {
   if (!c.array(at, v, names)) return false;
   if (names.size() == 0)
     return c.refuse(at, "invalid_json_schema", fmt::format("'{}' names no type.", at.text()));
-  std::size_t i = 0;
-  for (json name : names)
-    if (!check_type_name(c, path{at, i++}, name)) return false;
+  std::vector<std::string_view> seen;
+  for (json name : names) {
+    const path where{at, seen.size()};
+    if (!check_type_name(c, where, name)) return false;
+    std::string_view text;
+    if (!c.text(where, name, text)) return false;
+    if (std::find(seen.begin(), seen.end(), text) != seen.end())
+      return c.refuse(where, "invalid_json_schema",
+                      fmt::format("'{}' names '{}' once more: each type once.", at.text(), text));
+    seen.push_back(text);
+  }
   return true;
 }
 

@@ -81,7 +81,7 @@ TEST_CASE("every parameter of a chat arrives", "[gateway]") {
           tool +
           R"(],"tool_choice":{"type":"function","function":{"name":"f"}},"parallel_tool_calls":false,"user":"u",
              "stream":true,"stream_options":{"include_usage":true},"metadata":{"a":"b"},"store":false,
-             "service_tier":"auto","ignore_eos":true,"chat_template_kwargs":{"x": 1})"),
+             "service_tier":"auto","ignore_eos":false,"chat_template_kwargs":{"x": 1})"),
       options()));
   REQUIRE(r.max_tokens == 5);
   REQUIRE(r.choices == 3);
@@ -112,8 +112,19 @@ TEST_CASE("every parameter of a chat arrives", "[gateway]") {
   REQUIRE(c.get().getToolChoice() == msg::ToolChoice::FUNCTION);
   REQUIRE(c.get().getToolName() == "f");
   REQUIRE_FALSE(c.get().getParallelToolCalls());
-  REQUIRE(c.get().getIgnoreEos());
+  REQUIRE_FALSE(c.get().getIgnoreEos());
   REQUIRE(c.get().getChatTemplateKwargsJson() == "{\"x\":1}");
+}
+
+TEST_CASE("an answer may go on beyond its end where no grammar holds it", "[gateway]") {
+  for (const auto& body :
+       {chat_with(R"("ignore_eos":true)"),
+        chat_with(R"("ignore_eos":true,"response_format":{"type":"text"})"),
+        chat_with(R"("ignore_eos":true,"tool_choice":"none","tools":[)" + tool + "]")}) {
+    INFO(body);
+    const auto r = good(parse_chat(body, options()));
+    REQUIRE(content{*r.prompts[0]}.get().getIgnoreEos());
+  }
 }
 
 TEST_CASE("a conversation with parts, tool calls and their answers", "[gateway]") {
@@ -301,6 +312,16 @@ TEST_CASE("bad chats are refused by name", "[gateway]") {
       {chat_with(R"("tools":[)" + tool +
                  R"(],"tool_choice":{"type":"function","function":{"name":"g"}})"),
        "invalid_value", "tool_choice.function.name"},
+      // ignore_eos
+      {chat_with(R"("ignore_eos":true,"response_format":{"type":"json_object"})"),
+       "unsupported_parameter", "ignore_eos"},
+      {chat_with(
+           R"("ignore_eos":true,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}})"),
+       "unsupported_parameter", "ignore_eos"},
+      {chat_with(R"("ignore_eos":true,"tools":[)" + tool + "]"), "unsupported_parameter",
+       "ignore_eos"},
+      {chat_with(R"("ignore_eos":true,"tool_choice":"required","tools":[)" + tool + "]"),
+       "unsupported_parameter", "ignore_eos"},
       // response_format
       {chat_with(R"("response_format":"json")"), "invalid_type", "response_format"},
       {chat_with(R"("response_format":{"type":"xml"})"), "invalid_value", "response_format.type"},
@@ -365,6 +386,7 @@ TEST_CASE("schemas that no value can satisfy are refused where they are wrong", 
       {R"({"type":"strnig"})", ".type"},
       {R"({"type":[]})", ".type"},
       {R"({"type":["string",1]})", ".type[1]"},
+      {R"({"type":["string","null","string"]})", ".type[2]"},
       {R"({"properties":[]})", ".properties"},
       {R"({"properties":{"a":{"enum":[]}}})", ".properties.a.enum"},
       {R"({"required":[1]})", ".required[0]"},
