@@ -54,14 +54,22 @@ class chat_output final : public text::output_stream {
     out.stopped = found.stopped;
     out.stop_text = std::move(found.stop_text);
     answer_ += found.text;
-    if (!finished_ && (last || !found.text.empty())) parse(out, last);
+    if (!finished_ && (last || due())) parse(out, last);
     finished_ = finished_ || last;
     out.has_tool_calls = !named_.empty();
     emitted_bytes_ += static_cast<std::uint32_t>(out.text.size());
     return out;
   }
 
+  /// The parser reads an answer from its beginning, whatever it has read before.
+  bool due() const {
+    const auto size = answer_.size();
+    const auto free = std::min(size, parsed_at_once_bytes_max);
+    return size - parsed_bytes_ > (size - free) / parses_of_each_byte;
+  }
+
   void parse(text_delta& out, bool last) {
+    parsed_bytes_ = answer_.size();
     // An answer that ends early (length, stop string) is not whole: what of it is clear counts.
     if (last && update(out, false)) return flush_names(out);
     update(out, true);
@@ -128,7 +136,8 @@ class chat_output final : public text::output_stream {
   text::stop_matcher stops_;
   common_chat_parser_params how_;
   std::string answer_;
-  common_chat_msg message_;  ///< as far as given out
+  std::size_t parsed_bytes_ = 0;  ///< of the answer, when it was last parsed
+  common_chat_msg message_;       ///< as far as given out
   std::vector<std::string> ids_;
   std::uint64_t ids_made_ = 0;
   std::vector<bool> named_;

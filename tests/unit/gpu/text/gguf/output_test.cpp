@@ -2,6 +2,7 @@
 
 #include "gpu/text/output_plan.hpp"
 
+#include "gpu/text/gguf/chat_output.hpp"
 #include "gpu/text/utf8.hpp"
 
 namespace troupe::text {
@@ -110,6 +111,29 @@ TEST_CASE("stop strings act on answers with calls, too") {
   CHECK(out.calls.empty());
   CHECK(out.text.find("one two") != std::string::npos);
   CHECK(out.text.find("STOP") == std::string::npos);
+}
+
+TEST_CASE("a long answer is read so often that the work grows with its length, not its square") {
+  auto model = load();
+  std::string text;
+  while (text.size() < 4 * gguf::parsed_at_once_bytes_max)
+    text += "word " + std::to_string(text.size()) + (text.size() % 7 == 0 ? "\n" : " ");
+  const auto tokens = tokens_of(*model, text + call);
+  const auto out = stream(*model, tool_plan(*model), tokens);
+  // What is read comes out: as much was read as pieces came, each time from the beginning.
+  std::size_t size = 0, work = 0, late = 0;
+  for (const auto& piece : out.pieces) {
+    size += piece.size();
+    if (size <= gguf::parsed_at_once_bytes_max) continue;
+    work += size;
+    late = std::max(late, piece.size());
+  }
+  CHECK(out.text.find(text.substr(0, text.size() - 2)) != std::string::npos);
+  REQUIRE(out.calls.size() == 1);
+  CHECK(out.calls[0].arguments.find("\"Bonn\"") != std::string::npos);
+  CHECK(out.named_once);
+  CHECK(work < 4 * gguf::parses_of_each_byte * size);
+  CHECK(late < 4 * gguf::parsed_at_once_bytes_max / gguf::parses_of_each_byte);
 }
 
 TEST_CASE("a plan survives the wire") {
