@@ -134,7 +134,7 @@ chat::~chat() = default;
 /// A request with what is decided about it.
 struct chat::request_inputs {
   common_chat_templates_inputs inputs;
-  std::string schema;  ///< of the answer; empty: any text
+  held_schema answer;  ///< empty: any text
   bool calls_tools = false;
 };
 
@@ -198,7 +198,7 @@ expected<rendered_chat> chat::render(msg::Completion::Reader request) const {
                  "messages"};
   auto inputs = chat_inputs(request);
   if (!inputs) return inputs.error();
-  request_inputs in{std::move(*inputs), schema_of(request), false};
+  request_inputs in{std::move(*inputs), {}, false};
   in.calls_tools = !in.inputs.tools.empty() &&
                    in.inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
   const bool constrained = !request.getResponseFormat().isText();
@@ -208,15 +208,16 @@ expected<rendered_chat> chat::render(msg::Completion::Reader request) const {
                    "an answer that follows a schema and may also call tools is not supported: "
                    "leave out `tools` or `response_format`, or set `tool_choice` to none",
                    "response_format"};
-    if (auto grammar = grammar_of_schema(in.schema); !grammar) return grammar.error();
+    auto held = hold_schema(schema_of(request));
+    if (!held) return held.error();
+    in.answer = std::move(*held);
   }
   if (in.calls_tools) {
     for (std::size_t i = 0; i < in.inputs.tools.size(); ++i) {
-      if (auto grammar = grammar_of_schema(in.inputs.tools[i].parameters, unheld_keywords::allow);
-          !grammar)
+      if (auto held = hold_schema(in.inputs.tools[i].parameters, unheld_keywords::allow); !held)
         return error{"invalid_tools",
                      fmt::format("the parameters of the tool \"{}\": {}", in.inputs.tools[i].name,
-                                 grammar.error().message),
+                                 held.error().message),
                      fmt::format("tools[{}].function.parameters", i)};
     }
   }
@@ -258,8 +259,8 @@ expected<rendered_chat> chat::apply(const request_inputs& in) const {
     if (!describes_tools_) describe_tools(inputs);  // turns with calls in the conversation so far
     params = apply_template(*templates_, inputs);
     out.parses = in.calls_tools || params.supports_thinking;
-    if (out.parses && !in.schema.empty()) {
-      inputs.json_schema = in.schema;
+    if (out.parses && !in.answer.text.empty()) {
+      inputs.json_schema = in.answer.text;
       params = common_chat_templates_apply(templates_.get(), inputs);
     }
     out.prompt = std::move(params.prompt);
@@ -267,13 +268,14 @@ expected<rendered_chat> chat::apply(const request_inputs& in) const {
   auto& plan = out.plan;
   plan.stops = std::move(params.additional_stops);
   if (!out.parses) {
-    if (!in.schema.empty()) plan.grammar = *grammar_of_schema(in.schema);
+    plan.grammar = in.answer.grammar;
     return out;
   }
   for (const auto& text : params.preserved_tokens)
     if (const auto token = words_->single_token(text)) plan.preserved_tokens.push_back(*token);
   plan.generation_prompt = params.generation_prompt;
   plan.grammar = params.grammar;
+  mend_names(plan.grammar);
   plan.grammar_lazy = params.grammar_lazy;
   if (params.grammar_lazy)
     plan.grammar_triggers_json = to_json(triggers_of(params, *words_, plan.preserved_tokens));

@@ -31,7 +31,7 @@ class chat {
                                               std::shared_ptr<const vocabulary> words);
   ~chat();
 
-  /// Errors carry the parameter: those of `chat_inputs` and `grammar_of_schema`;
+  /// Errors carry the parameter: those of `chat_inputs` and `hold_schema`;
   /// `no_chat_template`, `template_failed` (what the template itself says),
   /// `unsupported_parameter`.
   expected<rendered_chat> render(msg::Completion::Reader request) const;

@@ -185,10 +185,10 @@ expected<void> gguf_text_model::add_schema(rendering& r) const {
   const auto format = r.request.getResponseFormat();
   if (format.isText()) return ok;
   if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
-  auto grammar = gguf::grammar_of_schema(
-      format.isJsonObject() ? R"({"type": "object"})" : std::string(view(format.getJsonSchema())));
-  if (!grammar) return grammar.error();
-  r.out.plan.grammar = std::move(*grammar);
+  auto held = gguf::hold_schema(format.isJsonObject() ? R"({"type": "object"})"
+                                                      : std::string(view(format.getJsonSchema())));
+  if (!held) return held.error();
+  r.out.plan.grammar = std::move(held->grammar);
   if (auto limits = gguf::make_constraint(words_, r.out.plan); !limits) return limits.error();
   return ok;
 }

@@ -7,10 +7,12 @@
 #include <json.h>
 #include <llama.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -140,7 +142,27 @@ bool can_start(const vocabulary& words, text::constraint& grammar) {
 
 }  // namespace
 
-expected<std::string> grammar_of_schema(const std::string& schema, unheld_keywords unheld) {
+void mend_names(std::string& grammar) {
+  constexpr std::string_view rule = "additional-k";
+  constexpr std::string_view open = "[^\"";
+  constexpr std::string_view mended = R"([^"\\\x7F\x00-\x1F)";
+  std::string out;
+  out.reserve(grammar.size());
+  for (std::string_view left(grammar); !left.empty();) {
+    auto line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+    const auto name = line.substr(0, line.find(" ::= "));
+    const bool names = name.substr(0, name.find_last_not_of("0123456789") + 1).ends_with(rule);
+    for (auto at = line.find(open); names && at != std::string_view::npos; at = line.find(open)) {
+      out.append(line.substr(0, at)).append(mended);
+      line.remove_prefix(at + open.size());
+    }
+    out.append(line).append("\n");
+  }
+  grammar = std::move(out);
+}
+
+expected<held_schema> hold_schema(const std::string& schema, unheld_keywords unheld) {
   if (schema.size() > schema_bytes_max)
     return invalid_schema(
         fmt::format("the schema has {} bytes; {} are supported", schema.size(), schema_bytes_max));
@@ -150,7 +172,8 @@ expected<std::string> grammar_of_schema(const std::string& schema, unheld_keywor
     if (auto sane = check_schema(parsed, unheld); !sane) return sane.error();
     auto grammar = json_schema_to_grammar(parsed, true);
     if (grammar.empty()) return invalid_schema("the schema gives no grammar");
-    return grammar;
+    mend_names(grammar);
+    return held_schema{parsed.dump(), std::move(grammar)};
   } catch (const std::exception& e) {
     return invalid_schema(e.what());
   }

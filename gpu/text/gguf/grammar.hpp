@@ -9,10 +9,21 @@
 
 namespace troupe::gguf {
 
-/// GBNF of a JSON schema (JSON text). Errors: `invalid_schema` with the request's parameter: not
-/// JSON, not a schema, a keyword that has no grammar, or one that nothing can satisfy.
-expected<std::string> grammar_of_schema(const std::string& schema,
-                                        unheld_keywords unheld = unheld_keywords::refuse);
+struct held_schema {
+  std::string text;     ///< JSON, as llama.cpp's conversion takes it exactly
+  std::string grammar;  ///< GBNF of it
+};
+
+/// What an answer to a JSON schema (JSON text) is held by. Errors: `invalid_schema` with the
+/// request's parameter: not JSON, not a schema, a keyword that has no grammar, or one that nothing
+/// can satisfy.
+expected<held_schema> hold_schema(const std::string& schema,
+                                  unheld_keywords unheld = unheld_keywords::refuse);
+
+/// In llama.cpp's grammars a property that must not be one of some names may begin like none of
+/// them with any byte but a quote: the backslash that makes the text no JSON, or writes one of
+/// those names otherwise. Here such a name differs by a character that stands for itself.
+void mend_names(std::string& grammar);
 
 /// The constraint of a plan that has a grammar. Errors: `invalid_schema`: it is malformed, or no
 /// token can begin it.

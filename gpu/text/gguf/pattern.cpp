@@ -1,6 +1,7 @@
 #include "gpu/text/gguf/pattern.hpp"
 
 #include "gpu/text/gguf/code_points.hpp"
+#include "gpu/text/utf8.hpp"
 
 #include <fmt/format.h>
 
@@ -190,7 +191,7 @@ class translator {
         while (!left_.empty() && left_[0] != '>') left_.remove_prefix(1);
         if (!take(">")) throw unsupported("a group's name without an end");
       } else if (!take("?:")) {
-        throw unsupported(fmt::format("`({}`", left_.substr(0, 2)));
+        throw unsupported(fmt::format("`({}`", text::beginning(left_, 2)));
       }
     }
     auto out = "(" + alternatives(depth + 1) + ")";

@@ -9,6 +9,8 @@ namespace troupe::gguf {
 /// Deeper schemas cost more than any answer that follows them is worth.
 inline constexpr int schema_depth_max = 64;
 inline constexpr int schema_nodes_max = 20'000;
+/// Schemas on the way to one, references followed: llama.cpp's conversion goes there by recursion.
+inline constexpr int schema_reach_max = 256;
 /// Of `maxLength`, `maxItems` and the like: llama.cpp unrolls repetitions.
 inline constexpr int schema_repetitions_max = 2'000;
 /// Of all of them in a schema.
@@ -24,8 +26,8 @@ inline constexpr std::size_t schema_rule_names_bytes_max = 4U << 20U;
 /// Names whose letters and digits are the same get numbers, one after the other: the sum of squares
 /// of how many there are of each.
 inline constexpr std::size_t schema_same_names_squares_max = 1'000'000;
-/// Values of enumerations and branches of `anyOf` and `oneOf`, in all: each may be a way of its own
-/// on which every token is tried.
+/// Values of enumerations, branches of `anyOf` and `oneOf`, and types of lists of them, in all:
+/// each may be a way of its own on which every token is tried.
 inline constexpr std::size_t schema_alternatives_max = 1'000;
 
 /// Optional properties may be there in any combination: a grammar of n of them grows with n², and
@@ -38,14 +40,17 @@ inline constexpr std::size_t optional_squares_max = 40'000;
 inline constexpr std::size_t pattern_parts_max = 2'000;
 inline constexpr std::size_t pattern_group_repeats_max = 64;
 
-/// Keywords that have no grammar (`not`, `uniqueItems`, ...): an answer's schema must not have
-/// them, since they would be promised and not held; of a tool's they are a hint to the model.
+/// What has no grammar (`not`, `uniqueItems`, ...) and what the conversion leaves out of one (see
+/// `schema_held.hpp`): an answer's schema must not have it, since it would be promised and not
+/// held; of a tool's it is a hint to the model. Keywords that JSON schema doesn't know say nothing,
+/// nor do formats but dates, times and UUIDs.
 enum class unheld_keywords { refuse, allow };
 
-/// What llama.cpp's conversion would take badly (it loops or fills the memory) or could not be
-/// satisfied by any answer: bounds that contradict each other, references in a circle, excess.
-/// Where what has no grammar is refused, patterns are written as the conversion takes them exactly,
-/// or refused. Errors: `invalid_schema`, naming the place.
+/// What llama.cpp's conversion would take badly (it loops, fills the memory or the stack) or could
+/// not be satisfied by any answer: bounds that contradict each other, references in a circle, or to
+/// what is no schema, excess. Where what is not held is refused, the schema is written as the
+/// conversion takes it exactly: patterns, bounds of integers. Errors: `invalid_schema`, naming the
+/// place.
 expected<void> check_schema(common_json& schema, unheld_keywords unheld);
 
 }  // namespace troupe::gguf

@@ -110,6 +110,24 @@ TEST_CASE("a thinking template: thoughts apart from the answer") {
   CHECK(out.emitted_bytes == out.text.size());
 }
 
+TEST_CASE("a thinking template: the answer after the thoughts follows its schema exactly") {
+  if (!have_templates()) return;
+  auto model = load(
+      source_of(std::filesystem::path(TROUPE_CHAT_TEMPLATES) / "Qwen-Qwen3-0.6B.jinja"));
+  request r{{"user", "hi"}};
+  r.root.getResponseFormat().setJsonSchema(
+      R"({"type":"object","properties":{"n":{"type":"integer","minimum":105},"s":{"type":"string","pattern":"^\\d$"}},"required":["n","s"],"additionalProperties":true})");
+  const auto plan = rendered(*model, r).plan;
+  const auto answer = [](const std::string& n, const std::string& s, const std::string& more = {}) {
+    return "<think>\nlet me see\n</think>\n\n{\"n\": " + n + ", \"s\": " + s + more + "}";
+  };
+  CHECK(takes(*model, plan, answer("105", "\"7\"")));
+  CHECK(takes(*model, plan, answer("105", "\"7\"", ", \"x\": 1")));
+  CHECK_FALSE(takes(*model, plan, answer("15", "\"7\"")));
+  CHECK_FALSE(takes(*model, plan, answer("105", "\"a\"")));
+  CHECK_FALSE(takes(*model, plan, answer("105", "\"7\"", ", \"\\\": 1")));
+}
+
 TEST_CASE("every template either works or says why not") {
   if (!have_templates()) return;
   std::size_t good = 0;

@@ -125,6 +125,19 @@ inline std::vector<token_id> tokens_of(const text_model& model, const std::strin
   return std::move(*out);
 }
 
+/// Whether a plan's grammar takes exactly this text as an answer.
+inline bool takes(const text_model& model, const engine::output_plan& plan,
+                  const std::string& answer) {
+  auto limits = model.make_constraint(plan);
+  REQUIRE(limits);
+  const auto tokens = tokens_of(model, "x" + answer);  // lest the tokeniser put a space before it
+  for (std::size_t i = 1; i < tokens.size(); ++i) {
+    if (!(*limits)->allows(tokens[i])) return false;
+    (*limits)->accept(tokens[i]);
+  }
+  return (*limits)->allows(2);
+}
+
 /// Lets a grammar write: always the allowed token that `choose` likes best, until it allows an end.
 inline std::string written(const text_model& model, const engine::output_plan& plan,
                            std::uint64_t seed, std::size_t tokens_max) {
