@@ -1,5 +1,6 @@
 #include "apps/config_command.hpp"
 
+#include "config/check.hpp"
 #include "config/effective.hpp"
 #include "config/parse.hpp"
 
@@ -38,6 +39,7 @@ std::string summary(const config::cluster& c) {
 int check_config(const std::string& file, std::ostream& out, std::ostream& err) {
   const auto result = config::load(file);
   if (!result) return report(result, err);
+  for (const auto& w : config::warnings(*result.value)) err << to_string(w) << "\n";
   out << file << ": " << summary(*result.value) << "\n";
   return 0;
 }

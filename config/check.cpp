@@ -31,6 +31,7 @@ class checker {
     models();
     hosts();
     services();
+    trust();
     listeners();
     transfers();
     times();
@@ -256,7 +257,6 @@ class checker {
   }
 
   void hosts() {
-    const bool has_peers = c_.hosts.size() > 1;
     std::map<std::string, std::uint64_t> engines_of;
     for (const auto& p : c_.pools)
       for (const auto& name : std::set<std::string>(p.hosts.begin(), p.hosts.end()))
@@ -267,20 +267,10 @@ class checker {
       if (is_wildcard(h.address))
         fail(here, fmt::format("peers cannot connect to {}: a host needs an address of its own",
                                h.address));
-      else if (has_peers && !h.address.empty() && !is_loopback(h.address) &&
-               !c_.section.insecure_links)
-        fail(here, fmt::format("links are not encrypted, and {} is not a loopback address; on a "
-                               "trusted network, allow it by insecure_links = true in [cluster]",
-                               h.address));
       const auto admin = path("host", i) + ".admin_address";
       static const host default_host;
       no_effect(h.admin_port == 0 && h.admin_address != default_host.admin_address, admin, h.where,
                 "there is no `admin_port`");
-      if (h.admin_port != 0 && !is_loopback(h.admin_address) && !c_.section.insecure_links)
-        fail(where(admin, h.where),
-             fmt::format("consoles are not encrypted, and {} is not a loopback address; on a "
-                         "trusted network, allow it by insecure_links = true in [cluster]",
-                         h.admin_address));
       if (h.name.empty()) continue;
       const auto engines = engines_of[h.name];
       if (engines > engines_per_host_max)
@@ -292,6 +282,17 @@ class checker {
         fail(h.where,
              fmt::format("host \"{}\" runs nothing: no pool, gateway or router names it", h.name));
     }
+  }
+
+  // -- who trusts whom ----------------------------------------------------------------
+
+  void trust() {
+    const bool remote_consoles = std::any_of(c_.hosts.begin(), c_.hosts.end(), [](const host& h) {
+      return h.admin_port != 0 && !is_loopback(h.admin_address);
+    });
+    no_effect(c_.section.insecure_links && c_.hosts.size() == 1 && !remote_consoles,
+              "cluster.insecure_links", file(),
+              "there is one host only, and no console beyond loopback");
   }
 
   void gateway_certificate(const gateway& g, const std::string& at) {
@@ -450,5 +451,22 @@ class checker {
 }  // namespace
 
 std::vector<problem> check(const cluster& c) { return checker{c}.run(); }
+
+std::vector<problem> warnings(const cluster& c) {
+  std::vector<problem> out;
+  if (!c.section.insecure_links) return out;
+  const auto at = c.origins.find("cluster.insecure_links");
+  out.push_back(
+      {at == c.origins.end() ? location{c.file, 0, 0} : at->second,
+       "warning: insecure_links = true: links between hosts, and consoles beyond "
+       "loopback, are neither encrypted nor proved; whoever reaches their ports can join"});
+  return out;
+}
+
+bool links_use_tls(const cluster& c) { return c.hosts.size() > 1 && !c.section.insecure_links; }
+
+bool console_uses_tls(const cluster& c, const host& h) {
+  return h.admin_port != 0 && !is_loopback(h.admin_address) && !c.section.insecure_links;
+}
 
 }  // namespace troupe::config

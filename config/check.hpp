@@ -25,4 +25,12 @@ inline constexpr std::size_t records_max = 1'024;
 /// and are not complained about again.
 std::vector<problem> check(const cluster& c);
 
+/// Whether links between hosts use TLS by the cluster's certificates.
+bool links_use_tls(const cluster& c);
+/// The same of consoles at this host.
+bool console_uses_tls(const cluster& c, const host& h);
+
+/// What is allowed by the file, and yet to be said at each check and start.
+std::vector<problem> warnings(const cluster& c);
+
 }  // namespace troupe::config

@@ -58,11 +58,12 @@ constexpr field<cluster> cluster_fields[] = {
      "Of this file: raise it with each change, so that nodes can tell who is behind."},
     {"insecure_links", of(value_type::flag),
      [](cluster& x) -> slot { return &x.section.insecure_links; },
-     "Allows links without encryption beyond loopback."},
+     "Links between hosts, and consoles beyond loopback, are neither encrypted nor do they prove "
+     "who is there. Otherwise both use TLS by `certificates`."},
     {"certificates", of(value_type::path),
      [](cluster& x) -> slot { return &x.section.certificates_written; },
-     "Folder of `troupe cert`, relative to the cluster file: the CA's certificate, and each host's "
-     "certificate and key."},
+     "Folder of `troupe cert`, relative to the cluster file: ca.pem, and a host's certificate and "
+     "key, by which links between hosts, and consoles beyond loopback, use TLS."},
 };
 
 constexpr field<host> host_fields[] = {

@@ -2,6 +2,9 @@
 
 #include "actors/console/frames.hpp"
 #include "actors/console/session.hpp"
+#include "actors/directory/refusal_log.hpp"
+#include "actors/link/sockets.hpp"
+#include "actors/link/tls_session.hpp"
 #include "actors/supervision/introspection.hpp"
 
 #include <caf/all.hpp>
@@ -9,7 +12,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace troupe::console {
@@ -17,6 +22,7 @@ namespace troupe::console {
 /// From the doorman to the listener: a terminal is here, and this is its port.
 struct terminal_here {
   caf::actor port;
+  trust::facts who;  ///< by its certificate; role `none`: on a plain port
 };
 /// To a port: this session is yours.
 struct session_here {
@@ -40,18 +46,43 @@ namespace {
 /// Read at once from a terminal.
 constexpr std::size_t read_bytes_max = 64 * 1024;
 
+using proof_atom = caf::atom_constant<caf::atom("conproof")>;
+
 /// A terminal's connection: cuts bytes into messages, and writes messages as frames.
 struct port_state {
   caf::io::broker* self;
   caf::io::connection_handle connection;
+  caf::actor listener;
   caf::actor session;
   frame_reader frames;
+  std::shared_ptr<const link::tls_peers> peers;  ///< null: plain
+  bool introduced = false;
   static constexpr const char* name = "console-port";
 
   explicit port_state(caf::io::broker* s) : self(s) {}
 
+  void listen() {
+    self->configure_read(connection, caf::io::receive_policy::at_most(read_bytes_max));
+  }
+  void introduce(trust::facts who) {
+    introduced = true;
+    self->send(listener, terminal_here{caf::actor_cast<caf::actor>(self), std::move(who)});
+  }
+
   void read(const caf::io::new_data_msg& x) {
     frames.push({reinterpret_cast<const char*>(x.buf.data()), x.buf.size()});
+    if (session) return forward();
+    // What could be read has come through the handshake.
+    look_who();
+  }
+  /// By TLS: nobody is a terminal before the handshake is over.
+  void look_who() {
+    if (introduced) return;
+    auto who = peers->find({self->remote_addr(connection), self->remote_port(connection)});
+    if (!who) return self->quit();
+    introduce(*std::move(who));
+  }
+  void forward() {
     while (true) {
       auto m = frames.next();
       if (!m) {
@@ -70,20 +101,34 @@ struct port_state {
 };
 
 caf::behavior port_behavior(caf::stateful_actor<port_state, caf::io::broker>* self,
-                            caf::io::connection_handle connection, const caf::actor& listener) {
+                            caf::io::connection_handle connection, const caf::actor& listener,
+                            const std::shared_ptr<const link::tls_peers>& peers) {
   auto& s = self->state;
   s.connection = connection;
+  s.listener = listener;
+  s.peers = peers;
   self->set_down_handler([self](caf::down_msg&) { self->quit(); });
   self->set_default_handler(caf::drop);
   self->monitor(listener);
-  self->send(listener, terminal_here{caf::actor_cast<caf::actor>(self)});
+  if (peers) {
+    // The handshake comes with reading.
+    s.listen();
+    self->delayed_send(self, link::proof_timeout, proof_atom::value);
+  } else {
+    s.introduce({});
+  }
   return {
-      // Nothing is read before there is somebody to read for.
+      // Who says nothing yet may have proved who it is: a person thinks.
+      [self](proof_atom) { self->state.look_who(); },
+      // On a plain port, nothing is read before there is somebody to read for.
       [self](const session_here& x) {
         auto& state = self->state;
         state.session = x.session;
         self->monitor(x.session);
-        self->configure_read(state.connection, caf::io::receive_policy::at_most(read_bytes_max));
+        if (state.peers)
+          state.forward();
+        else
+          state.listen();
       },
       [self](const caf::io::new_data_msg& x) { self->state.read(x); },
       [self](const to_terminal& x) { self->state.write(x); },
@@ -92,14 +137,15 @@ caf::behavior port_behavior(caf::stateful_actor<port_state, caf::io::broker>* se
 }
 
 caf::behavior doorman_behavior(caf::io::broker* self, const caf::actor& listener,
-                               const caf::io::doorman_ptr& door) {
+                               const caf::io::doorman_ptr& door,
+                               const std::shared_ptr<const link::tls_peers>& peers) {
   self->add_doorman(door);
   self->set_default_handler(caf::drop);
   self->set_down_handler([self](caf::down_msg&) { self->quit(); });
   self->monitor(listener);
   return {
-      [self, listener](const caf::io::new_connection_msg& x) {
-        self->fork(port_behavior, x.handle, listener);
+      [self, listener, peers](const caf::io::new_connection_msg& x) {
+        self->fork(port_behavior, x.handle, listener, peers);
       },
       [self](const caf::io::acceptor_closed_msg&) { self->quit(); },
   };
@@ -130,6 +176,12 @@ struct listener_state {
     o.view = options.view;
     o.drain = options.drain;
     o.port = x.port;
+    if (options.credentials) {
+      o.as = x.who.as;
+      o.person = x.who.name;
+      spdlog::info("event=console_session session={} person={} role={}", o.name, o.person,
+                   trust::to_string(o.as));
+    }
     supervision::child_report child;
     child.now = supervision::child_report::condition::running;
     child.id = o.name;
@@ -168,17 +220,43 @@ caf::behavior listener_behavior(caf::stateful_actor<listener_state>* self,
   };
 }
 
+struct open_port {
+  caf::io::doorman_ptr door;  ///< null: it cannot be had
+  std::shared_ptr<const link::tls_peers> peers;
+};
+
+open_port open(caf::actor_system& system, const listener_options& options) {
+  if (!options.credentials) {
+    auto door = system.middleman().backend().new_tcp_doorman(options.port, options.address.c_str(),
+                                                             true);
+    return {door ? *door : nullptr, nullptr};
+  }
+  auto o = std::make_shared<link::tls_options>();
+  o->credentials = options.credentials;
+  o->roles = {trust::role::operator_, trust::role::viewer};
+  // All connections have one thread.
+  o->on_refused = [heard = std::make_shared<directory::refusal_log>()](const std::string&,
+                                                                       const error& why) {
+    using log = directory::refusal_log;
+    if (heard->hear(why.message, std::chrono::steady_clock::now()) == log::verdict::log)
+      spdlog::warn("event=console_refused reason=\"{}\"", log::shown(why.message));
+  };
+  // Ports look after their own time, so that nobody has to sweep the room.
+  auto door = link::open_door(system, options.port, options.address, link::tls_guard(o),
+                              std::make_shared<link::waiting_room>());
+  return {door ? *door : nullptr, o->peers};
+}
+
 }  // namespace
 
 expected<console_listener> spawn_listener(caf::actor_system& system, listener_options options) {
   const auto where = options.address + ":" + std::to_string(options.port);
   console_listener out;
-  auto& middleman = system.middleman();
-  auto door = middleman.backend().new_tcp_doorman(options.port, options.address.c_str(), true);
+  const auto [door, peers] = open(system, options);
   if (!door) return error{"port_in_use", "cannot listen for consoles on " + where};
-  out.port = (*door)->port();
+  out.port = door->port();
   out.actor = system.spawn(listener_behavior, std::move(options));
-  const auto doorman = middleman.spawn_broker(doorman_behavior, out.actor, *door);
+  const auto doorman = system.middleman().spawn_broker(doorman_behavior, out.actor, door, peers);
   caf::anon_send(out.actor, doorman_here{doorman});
   return out;
 }

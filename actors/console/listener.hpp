@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/directory/directory_actor.hpp"
+#include "actors/trust/credentials.hpp"
 #include "messages/base/expected.hpp"
 
 #include <caf/actor.hpp>
@@ -27,6 +28,9 @@ struct listener_options {
   std::shared_ptr<const directory::directory_view> view;
   std::function<std::uint64_t()> next_generation;
   std::function<caf::actor()> drain;  ///< the node's drain actor as it is now
+  /// Null: plain, and whoever connects is an operator. Else by TLS, with a certificate that says
+  /// which role.
+  std::shared_ptr<trust::credentials> credentials;
 };
 
 struct console_listener {

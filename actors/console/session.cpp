@@ -130,7 +130,14 @@ struct session_state {
       return fail("other_protocol", "this node speaks version " + std::to_string(protocol) +
                                         " of the console's protocol, the terminal speaks " +
                                         std::to_string(in.getProtocol()));
-    if (!in.getOrder().isNone()) return give_order(in.getOrder());
+    if (!in.getOrder().isNone()) {
+      if (options.as == trust::role::operator_) return give_order(in.getOrder());
+      spdlog::warn("event=console_order_refused session={} person={} role={}", options.name,
+                   options.person, trust::to_string(options.as));
+      return fail("not_allowed", "'" + options.person + "' is a " +
+                                     std::string{trust::to_string(options.as)} +
+                                     " here: orders need the role operator");
+    }
     std::vector<std::string> hosts;
     for (auto host : in.getHosts()) hosts.emplace_back(host.cStr());
     for (const auto& host : hosts)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/directory/directory_actor.hpp"
+#include "actors/trust/certificate.hpp"
 
 #include <caf/actor.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
@@ -35,6 +36,9 @@ struct session_options {
   /// The node's drain actor as it is now; null: there is none.
   std::function<caf::actor()> drain;
   caf::actor port;  ///< gets `to_terminal`, and sends `from_terminal`
+  /// What the person may do: an operator gives orders, a viewer looks.
+  trust::role as = trust::role::operator_;
+  std::string person;  ///< by their certificate; empty: on a plain port
 };
 
 /// A message from the terminal, as it came.

@@ -1,5 +1,6 @@
 #include "actors/link/link_actor.hpp"
 
+#include "actors/link/greeting.hpp"
 #include "actors/supervision/introspection.hpp"
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
@@ -96,14 +97,8 @@ struct link_state {
   }
 };
 
-void handle_strays(caf::scheduled_actor* self) {
-  // The default error handler would end the actor at a stray error from a peer.
-  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
-  self->set_default_handler(caf::drop);
-}
-
 caf::behavior link_behavior(caf::stateful_actor<link_state>* self) {
-  handle_strays(self);
+  ignore_strays(self);
   self->set_down_handler([self](caf::down_msg& down) {
     if (down.source == self->state.peer.address())
       self->state.end("the peer is gone: " + caf::to_string(down.reason));
@@ -150,16 +145,17 @@ caf::behavior accepted_link(caf::stateful_actor<link_state>* self,
 /// with an error when refused.
 caf::behavior connecting_link(caf::stateful_actor<link_state>* self,
                               std::shared_ptr<const link_context> context,
-                              const caf::actor& listener, const caf::actor& connector) {
+                              const caf::actor& listener, const caf::actor& connector,
+                              const std::string& expected_host) {
   self->state.context = context;
-  handle_strays(self);
+  ignore_strays(self);
   self->monitor(listener);
   self->set_down_handler([self](caf::down_msg& down) {
     self->quit(down.reason ? down.reason : caf::make_error(caf::exit_reason::unknown));
   });
   self->send(listener, make_hello(context->self));
   return {
-      [self](const msg::envelope<msg::Welcome>& e) {
+      [self, expected_host](const msg::envelope<msg::Welcome>& e) {
         msg::view<msg::Welcome> welcome{e};
         auto& s = self->state;
         auto hello = welcome->getHello();
@@ -172,6 +168,10 @@ caf::behavior connecting_link(caf::stateful_actor<link_state>* self,
         // An engine trusts the node that started it; a node judges in both directions.
         if (s.context->self.kind == msg::ProcessKind::NODE) {
           auto judged = judge(s.context->self, hello, s.context->known_hosts);
+          if (judged && !expected_host.empty() && judged->host != expected_host)
+            judged = error{"other_host", "host '" + expected_host +
+                                             "' was expected, but who is there calls itself '" +
+                                             judged->host + "'"};
           if (!judged) {
             self->send(s.context->owner, link_refused{info.host, judged.error(), false});
             return self->quit();
@@ -197,27 +197,12 @@ caf::behavior connecting_link(caf::stateful_actor<link_state>* self,
 
 caf::behavior listener_behavior(caf::event_based_actor* self,
                                 std::shared_ptr<const link_context> context) {
-  handle_strays(self);
+  ignore_strays(self);
   return {
       [self, context](const msg::envelope<msg::Hello>& e) {
         auto peer = caf::actor_cast<caf::actor>(self->current_sender());
         if (!peer) return;
-        expected<peer_info> judged = error{"malformed_hello", "a peer's Hello cannot be read"};
-        try {
-          msg::view<msg::Hello> hello{e};
-          judged = judge(context->self, *hello, context->known_hosts);
-        } catch (const kj::Exception&) {
-        }
-        if (judged) {
-          self->spawn(accepted_link, context, peer, *judged);
-          return;
-        }
-        msg::draft<msg::Refused> d;
-        auto failure = d->initFailure();
-        failure.setCode(judged.error().code);
-        failure.setMessage(judged.error().message);
-        self->send(peer, std::move(d).freeze().value());
-        self->send(context->owner, link_refused{"", judged.error(), false});
+        answer_hello(self, context, peer, judge_hello(*context, e));
       },
       supervision::answers_for_itself(self),
   };
@@ -243,6 +228,8 @@ struct connector_state {
     if (link) close_link(link, "this process is stopping");
   }
 
+  bool is_node() const { return context->self.kind == msg::ProcessKind::NODE; }
+
   void connect() {
     const auto dialler = context->dialler ? context->dialler
                                           : caf::actor_cast<caf::actor>(
@@ -252,9 +239,9 @@ struct connector_state {
             [this](const caf::node_id&, caf::strong_actor_ptr& listener,
                    const std::set<std::string>&) {
               if (!listener) return again("nobody listens for links there");
-              link = self->spawn<caf::monitored>(connecting_link, context,
-                                                 caf::actor_cast<caf::actor>(listener),
-                                                 caf::actor_cast<caf::actor>(self));
+              link = self->spawn<caf::monitored>(
+                  connecting_link, context, caf::actor_cast<caf::actor>(listener),
+                  caf::actor_cast<caf::actor>(self), is_node() ? peer_name : std::string{});
             },
             [this](caf::error& e) { again(self->system().render(e)); });
   }
@@ -290,7 +277,7 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self,
   s.peer_name = std::move(peer_name);
   s.address = std::move(address);
   s.port = port;
-  handle_strays(self);
+  ignore_strays(self);
   self->set_down_handler([self](caf::down_msg& down) {
     if (down.source != self->state.link.address()) return;
     self->state.link = nullptr;
@@ -317,26 +304,42 @@ caf::behavior connector_behavior(caf::stateful_actor<connector_state>* self,
 
 }  // namespace
 
+void ignore_strays(caf::scheduled_actor* self) {
+  // The default error handler would end the actor at a stray error from a peer.
+  self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
+  self->set_default_handler(caf::drop);
+}
+
+expected<peer_info> judge_hello(const link_context& context, const msg::envelope<msg::Hello>& e) {
+  try {
+    msg::view<msg::Hello> hello{e};
+    return judge(context.self, *hello, context.known_hosts);
+  } catch (const kj::Exception&) {
+    return error{"malformed_hello", "a peer's Hello cannot be read"};
+  }
+}
+
+void answer_hello(caf::event_based_actor* self, const std::shared_ptr<const link_context>& context,
+                  const caf::actor& peer, const expected<peer_info>& judged) {
+  if (judged) {
+    self->spawn(accepted_link, context, peer, *judged);
+    return;
+  }
+  msg::draft<msg::Refused> d;
+  auto failure = d->initFailure();
+  failure.setCode(judged.error().code);
+  failure.setMessage(judged.error().message);
+  self->send(peer, std::move(d).freeze().value());
+  self->send(context->owner, link_refused{"", judged.error(), false});
+}
+
 caf::actor spawn_listener(caf::actor_system& system, std::shared_ptr<const link_context> context) {
   return system.spawn(listener_behavior, std::move(context));
 }
 
 caf::actor spawn_link(caf::actor_system& system, std::shared_ptr<const link_context> context,
                       const caf::actor& listener, const caf::actor& connector) {
-  return system.spawn(connecting_link, std::move(context), listener, connector);
-}
-
-expected<std::uint16_t> listen(caf::actor_system& system,
-                               std::shared_ptr<const link_context> context,
-                               const std::string& address, std::uint16_t port,
-                               caf::actor& listener) {
-  listener = spawn_listener(system, std::move(context));
-  auto bound = system.middleman().publish(listener, port, address.c_str(), true);
-  if (bound) return *bound;
-  caf::anon_send_exit(listener, caf::exit_reason::user_shutdown);
-  listener = nullptr;
-  return error{"port_in_use", "cannot listen for links on " + address + ":" + std::to_string(port) +
-                                  ": " + system.render(bound.error())};
+  return system.spawn(connecting_link, std::move(context), listener, connector, std::string{});
 }
 
 caf::actor spawn_connector(caf::actor_system& system, std::shared_ptr<const link_context> context,

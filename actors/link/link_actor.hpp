@@ -66,7 +66,7 @@ struct link_down {
   std::string reason;
 };
 
-/// We were refused, or refused somebody. Only a restart of one side, with another cluster file, can
+/// We were refused, or refused somebody. Only another cluster file, or another certificate, can
 /// mend it.
 struct link_refused {
   std::string peer;  ///< its host, as we or it call it; empty for whoever came to our listener
@@ -74,16 +74,9 @@ struct link_refused {
   bool by_peer = false;
 };
 
-/// Publishes the listener that peers connect to. Blocks (start-up only). Returns the port really
-/// bound. Errors: `port_in_use`, with the address and the system's reason: CAF tells no other cause
-/// apart.
-expected<std::uint16_t> listen(caf::actor_system& system,
-                               std::shared_ptr<const link_context> context,
-                               const std::string& address, std::uint16_t port,
-                               caf::actor& listener);
-
-/// The two ends without any network, for tests and simulations: what `listen` publishes, and what a
-/// connector starts once it is connected. `connector` is told of a refusal.
+/// The two ends without any network, for tests and simulations: what `listen_at` (door.hpp)
+/// publishes, but without a door, and what a connector starts once it is connected. `connector` is
+/// told of a refusal.
 caf::actor spawn_listener(caf::actor_system& system, std::shared_ptr<const link_context> context);
 caf::actor spawn_link(caf::actor_system& system, std::shared_ptr<const link_context> context,
                       const caf::actor& listener, const caf::actor& connector);

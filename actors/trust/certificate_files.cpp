@@ -13,7 +13,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
 
 namespace troupe::trust {
 
@@ -64,6 +66,20 @@ request host_request(const config::cluster& c, const config::host& h) {
   if (h.admin_port != 0) add(h.admin_address);
   for (const auto& g : c.gateways)
     if (g.host == h.name) add(g.address);
+  return out;
+}
+
+std::vector<std::string> console_names(const certificate_folder& folder) {
+  constexpr std::string_view before = "console-", behind = ".pem";
+  std::vector<std::string> out;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator{folder.path, failure}) {
+    const auto name = entry.path().filename().string();
+    if (name.size() > before.size() + behind.size() && name.starts_with(before) &&
+        name.ends_with(behind))
+      out.push_back(name.substr(before.size(), name.size() - before.size() - behind.size()));
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include "config/cluster.hpp"
 
 #include <string>
+#include <vector>
 
 namespace troupe::trust {
 
@@ -28,6 +29,9 @@ struct certificate_folder {
 /// What a host's certificate must say: its name and address, and those at which it serves clients
 /// and consoles.
 request host_request(const config::cluster& c, const config::host& h);
+
+/// Of consoles that have a certificate in the folder; sorted.
+std::vector<std::string> console_names(const certificate_folder& folder);
 
 /// Errors: `file_unreadable` with the path and the system's reason.
 expected<std::string> read_pem_file(const std::string& path);

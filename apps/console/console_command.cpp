@@ -1,11 +1,14 @@
 #include "apps/console/console_command.hpp"
 
+#include "actors/trust/certificate_files.hpp"
 #include "apps/console/commands.hpp"
 #include "apps/console/line_editor.hpp"
+#include "config/check.hpp"
 #include "config/parse.hpp"
 #include "messages/base/exit_codes.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <unistd.h>
 
@@ -21,6 +24,7 @@ namespace {
 struct console_options {
   std::string config_file = "cluster.toml";
   std::string host;
+  std::string person;  ///< whose certificate is shown
   bool json = false;
   std::vector<std::string> words;
 };
@@ -41,6 +45,25 @@ const config::host* choose(const config::cluster& c, const std::string& name) {
   for (const auto& h : c.hosts)
     if (h.admin_port != 0) return &h;
   return nullptr;
+}
+
+/// Of the person that was named, or else of the only one who has a certificate here.
+expected<std::shared_ptr<trust::credentials>> certificate_of(const config::cluster& c,
+                                                             std::string person) {
+  const trust::certificate_folder folder{c.section.certificates};
+  if (person.empty()) {
+    const auto all = trust::console_names(folder);
+    if (all.size() != 1)
+      return error{"no_certificate",
+                   all.empty() ? fmt::format("{}: no console's certificate is there; `troupe cert "
+                                             "console` makes one",
+                                             folder.path)
+                               : fmt::format("--as must say whose certificate to use: {}",
+                                             fmt::join(all, ", "))};
+    person = all.front();
+  }
+  return trust::credentials::load({folder.console(person), folder.console_key(person), folder.ca()},
+                                  trust::tls_use::cluster);
 }
 
 /// Line by line, until the end of the input or `quit`. The last command's code; on a terminal the
@@ -84,7 +107,13 @@ int run(const console_options& o) {
   if (host->admin_port == 0)
     return fail(exit_config,
                 to_string(host->where) + ": host '" + host->name + "' has no admin_port");
-  auto link = console::terminal::connect(host->admin_address, host->admin_port);
+  console::terminal::trust_options by;
+  if (config::console_uses_tls(*loaded.value, *host)) {
+    auto credentials = certificate_of(*loaded.value, o.person);
+    if (!credentials) return fail(exit_config, credentials.error().message);
+    by = {*std::move(credentials), host->name};
+  }
+  auto link = console::terminal::connect(host->admin_address, host->admin_port, by);
   if (!link) return fail(exit_address, link.error().message);
   console::command_context c{*link,
                              host->name,
@@ -109,6 +138,9 @@ void add_console_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--host", options->host,
                       "Host to connect to (default: the first with an admin_port)");
+  command->add_option("--as", options->person,
+                      "Name in the certificate to show, where the admin port is beyond loopback "
+                      "(default: the only one there is)");
   command->add_flag("--json", options->json, "Answers for scripts");
   std::string list;
   for (const auto& x : console::commands())

@@ -1,10 +1,12 @@
 #include "apps/console/terminal.hpp"
 
 #include "actors/console/frames.hpp"
+#include "actors/trust/openssl_handles.hpp"
 
 #include <kj/exception.h>
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -50,12 +52,61 @@ int connected_socket(const std::string& address, std::uint16_t port) {
 
 }  // namespace
 
-expected<terminal> terminal::connect(const std::string& address, std::uint16_t port) {
+expected<terminal> terminal::connect(const std::string& address, std::uint16_t port,
+                                     const trust_options& by) {
   const int fd = connected_socket(address, port);
-  if (fd >= 0) return terminal{fd};
+  if (fd >= 0) {
+    terminal out{fd};
+    if (by.credentials)
+      if (auto done = out.greet(by); !done) return std::move(done).error();
+    return out;
+  }
   return error{"cannot_connect", "cannot connect to the admin port " + address + ":" +
                                      std::to_string(port) + ": " + std::strerror(errno) +
                                      "; is the node running?"};
+}
+
+expected<void> terminal::greet(const trust_options& by) {
+  // A node that goes away is an error, not the end of this process.
+  ::signal(SIGPIPE, SIG_IGN);
+  const auto context = by.credentials->context(trust::credentials::clock::now());
+  tls_ = {SSL_new(context.get()), &SSL_free};
+  if (!tls_) return error{"tls_refused", "no memory for TLS"};
+  SSL_set_fd(tls_.get(), fd_);
+  SSL_set_hostflags(tls_.get(), X509_CHECK_FLAG_NO_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
+  SSL_set1_host(tls_.get(), by.host.c_str());
+  ERR_clear_error();
+  errno = 0;
+  if (SSL_connect(tls_.get()) == 1) return ok;
+  const auto verdict = SSL_get_verify_result(tls_.get());
+  return error{"tls_refused",
+               "no TLS with host '" + by.host + "': " +
+                   (verdict == X509_V_OK ? why()
+                                         : std::string{"its certificate: "} +
+                                               X509_verify_cert_error_string(verdict))};
+}
+
+ssize_t terminal::send_some(const char* bytes, std::size_t size) {
+  if (!tls_) return ::send(fd_, bytes, size, MSG_NOSIGNAL);
+  ERR_clear_error();
+  const int n = SSL_write(tls_.get(), bytes, static_cast<int>(size));
+  return n > 0 ? n : -1;
+}
+
+ssize_t terminal::receive_some(char* into, std::size_t size) {
+  if (!tls_) return ::recv(fd_, into, size, 0);
+  ERR_clear_error();
+  errno = 0;
+  const int n = SSL_read(tls_.get(), into, static_cast<int>(size));
+  if (n > 0) return n;
+  return SSL_get_error(tls_.get(), n) == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+std::string terminal::why() const {
+  // A node says by TLS what it has against a certificate.
+  if (tls_ && ERR_peek_error() != 0) return trust::openssl_reasons();
+  if (errno == EAGAIN) return "it does not answer";
+  return errno == 0 ? "the node closed it" : std::strerror(errno);
 }
 
 terminal::~terminal() {
@@ -73,8 +124,8 @@ expected<answer> terminal::exchange(const msg::frozen_message& request,
                                     const on_progress& progress) {
   const auto frame = troupe::console::to_frame(request);
   for (std::size_t at = 0; at < frame.size();) {
-    const auto n = ::send(fd_, frame.data() + at, frame.size() - at, MSG_NOSIGNAL);
-    if (n < 0) return lost(std::strerror(errno));
+    const auto n = send_some(frame.data() + at, frame.size() - at);
+    if (n < 0) return lost(why());
     at += static_cast<std::size_t>(n);
   }
   answer out;
@@ -84,9 +135,9 @@ expected<answer> terminal::exchange(const msg::frozen_message& request,
     auto m = frames.next();
     if (!m) return std::move(m).error();
     if (!*m) {
-      const auto n = ::recv(fd_, bytes.data(), bytes.size(), 0);
+      const auto n = receive_some(bytes.data(), bytes.size());
       if (n == 0) return lost("the node closed it");
-      if (n < 0) return lost(errno == EAGAIN ? "it does not answer" : std::strerror(errno));
+      if (n < 0) return lost(why());
       frames.push({bytes.data(), static_cast<std::size_t>(n)});
       continue;
     }

@@ -1,12 +1,16 @@
 #pragma once
 
+#include "actors/trust/credentials.hpp"
 #include "messages/base/expected.hpp"
 #include "messages/console.capnp.h"
 #include "messages/envelope.hpp"
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,9 +29,16 @@ struct answer {
 /// A connection to a node's admin port. Blocking, one thread.
 class terminal {
  public:
-  /// Errors: `cannot_connect`, naming the address.
-  static expected<terminal> connect(const std::string& address, std::uint16_t port);
-  terminal(terminal&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  /// What the two sides show each other; without credentials they don't.
+  struct trust_options {
+    std::shared_ptr<trust::credentials> credentials;
+    std::string host;  ///< whose certificate the node must show
+  };
+  /// Errors: `cannot_connect`, naming the address; `tls_refused` with the reason.
+  static expected<terminal> connect(const std::string& address, std::uint16_t port,
+                                    const trust_options& by);
+  terminal(terminal&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), tls_(std::move(other.tls_)) {}
   terminal& operator=(terminal&&) = delete;
   ~terminal();
 
@@ -59,10 +70,16 @@ class terminal {
 
  private:
   explicit terminal(int fd) : fd_(fd) {}
+  expected<void> greet(const trust_options& by);
+  /// As send(2) and recv(2).
+  ssize_t send_some(const char* bytes, std::size_t size);
+  ssize_t receive_some(char* into, std::size_t size);
+  std::string why() const;
   void begin(msg::ConsoleRequest::Builder out, const std::vector<std::string>& hosts);
   expected<answer> exchange(const msg::frozen_message& request, const on_progress& progress = {});
 
   int fd_;
+  std::shared_ptr<SSL> tls_;  ///< null: plain
   std::uint32_t id_ = 0;
 };
 

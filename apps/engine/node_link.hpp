@@ -27,7 +27,8 @@ class node_link {
     std::vector<std::uint8_t> secret;
     config::health health;
     link_news news;
-    caf::actor dialler;  ///< see `link::link_context::dialler`
+    /// See `link::link_context::dialler`; null: one that begins with the secret.
+    caf::actor dialler;
   };
 
   node_link(caf::actor_system& system, options how);
@@ -41,6 +42,7 @@ class node_link {
  private:
   caf::actor owner_;
   caf::actor connector_;
+  caf::actor dialler_;  ///< its own; null: it was given one
 };
 
 }  // namespace troupe::apps

@@ -7,6 +7,7 @@
 #include "apps/node/node_credentials.hpp"
 #include "apps/node/node_tree.hpp"
 #include "apps/node/signals.hpp"
+#include "config/check.hpp"
 #include "config/parse.hpp"
 #include "config/problem.hpp"
 #include "messages/base/exit_codes.hpp"
@@ -164,6 +165,7 @@ int run_node(const node_options& options) {
   const auto say_problem = [](const config::problem& p) {
     std::fprintf(stderr, "%s\n", to_string(p).c_str());
   };
+  for (const auto& w : config::warnings(cluster)) say_problem(w);
   if (!load_credentials(cluster, *self, std::chrono::system_clock::now(), say_problem, say_problem,
                         credentials))
     return fail(exit_config, "it cannot prove who it is");

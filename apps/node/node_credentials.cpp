@@ -1,6 +1,11 @@
 #include "apps/node/node_credentials.hpp"
 
+#include "actors/trust/certificate_files.hpp"
+#include "config/check.hpp"
+
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace troupe::apps {
 
@@ -32,11 +37,43 @@ std::shared_ptr<trust::credentials> load(trust::credential_files files, trust::t
   return *std::move(loaded);
 }
 
+/// A certificate by which peers will know this host.
+bool is_ours(const config::host& self, const trust::facts& says, const std::string& file,
+             const config::location& where, const tell& on_problem) {
+  if (says.as != trust::role::host) {
+    on_problem({where, fmt::format("{}: it is not a host's certificate; `troupe cert renew` makes "
+                                   "one",
+                                   file)});
+    return false;
+  }
+  const auto& names = says.dns;
+  if (std::find(names.begin(), names.end(), self.name) != names.end()) return true;
+  on_problem({where, fmt::format("{}: it is the certificate of \"{}\", and peers would refuse host "
+                                 "\"{}\" with it",
+                                 file, says.name, self.name)});
+  return false;
+}
+
 }  // namespace
 
 bool load_credentials(const config::cluster& c, const config::host& self, trust::time_point now,
                       const tell& on_problem, const tell& on_warning, node_credentials& out) {
   bool good = true;
+  const bool links = config::links_use_tls(c), consoles = config::console_uses_tls(c, self);
+  if (links || consoles) {
+    const auto where = place_of(c, "cluster.certificates", self.where);
+    const trust::certificate_folder folder{c.section.certificates};
+    const auto own = load({folder.host(self.name), folder.host_key(self.name), folder.ca()},
+                          trust::tls_use::cluster, where, now, on_problem, on_warning);
+    if (!own)
+      on_problem({where,
+                  "links between hosts, and consoles beyond loopback, use TLS: `troupe cert "
+                  "create` makes the certificates; only on a private network, insecure_links "
+                  "= true in [cluster] does without"});
+    good = own && is_ours(self, own->own(), folder.host(self.name), where, on_problem);
+    if (links) out.links = own;
+    if (consoles) out.consoles = own;
+  }
   for (std::size_t i = 0; i < c.gateways.size(); ++i) {
     const auto& g = c.gateways[i];
     if (g.host != self.name) continue;

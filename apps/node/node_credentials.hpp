@@ -11,7 +11,9 @@ namespace troupe::apps {
 
 /// By what a node proves who it is; null where the cluster file asks for none.
 struct node_credentials {
-  std::shared_ptr<trust::credentials> gateway;  ///< to clients of this host's gateway
+  std::shared_ptr<trust::credentials> consoles;  ///< to consoles, which prove theirs
+  std::shared_ptr<trust::credentials> links;     ///< to other hosts, and they to us
+  std::shared_ptr<trust::credentials> gateway;   ///< to clients of this host's gateway
 };
 
 /// Reads what the cluster file names for this host. Each problem is told, at the place of the file

@@ -4,6 +4,8 @@
 #include "actors/console/listener.hpp"
 #include "actors/drain/drain_actor.hpp"
 #include "actors/health/watchdog_actor.hpp"
+#include "actors/link/secret_session.hpp"
+#include "actors/link/sockets.hpp"
 
 #include "apps/node/console.hpp"
 #include "config/problem.hpp"
@@ -80,6 +82,38 @@ node_tree::node_tree(caf::actor_system& system, node_setup setup,
 
 node_tree::~node_tree() { stop(); }
 
+link::door node_tree::door_for_nodes() {
+  link::door out;
+  if (!setup_.credentials.links) return out;
+  auto o = std::make_shared<link::tls_options>();
+  o->credentials = setup_.credentials.links;
+  for (const auto& h : setup_.cluster.hosts) o->hosts[{h.address, h.port}] = h.name;
+  o->on_refused = [owner = directory_](const std::string& host, const error& why) {
+    caf::anon_send(owner, link::link_refused{host, why, false});
+  };
+  out.peers = o->peers;
+  out.by = link::tls_guard(std::move(o));
+  return out;
+}
+
+link::door node_tree::door_for_engines() {
+  link::door out;
+  out.lets_in = msg::ProcessKind::ENGINE;
+  auto o = std::make_shared<link::secret_options>();
+  o->secret = context_->self.secret;
+  o->on_refused = [owner = directory_](const error& why) {
+    caf::anon_send(owner, link::link_refused{"", why, false});
+  };
+  out.by = link::secret_guard(std::move(o));
+  return out;
+}
+
+expected<std::uint16_t> node_tree::listen(const std::string& address, std::uint16_t port,
+                                          link::door at, caf::actor& listener) {
+  if (setup_.world.listen) return setup_.world.listen(system_, context_, address, port, listener);
+  return link::listen_at(system_, context_, address, port, std::move(at), listener);
+}
+
 expected<void> node_tree::start_links() {
   const auto& c = setup_.cluster;
   link::link_context context;
@@ -97,17 +131,19 @@ expected<void> node_tree::start_links() {
   context.timing.silence_max = c.health.heartbeat_timeout;
   context.owner = directory_;
   context.dialler = setup_.world.dialler;
+  const auto nodes = door_for_nodes();
+  if (nodes.by) context.dialler = dialler_ = link::spawn_dialler(system_, *nodes.by);
   context_ = std::make_shared<const link::link_context>(std::move(context));
 
   const auto* self = c.find_host(setup_.host);
   caf::actor for_peers, for_engines;
-  const auto& listen = setup_.world.listen;
-  auto bound = listen(system_, context_, self->address, self->port, for_peers);
+  auto bound = listen(self->address, self->port, nodes, for_peers);
   if (!bound)
     return error{bound.error().code, to_string(self->where) + ": " + bound.error().message};
   ground_.push_back({"the listener for nodes", for_peers});
-  // Engines come over loopback, whatever the host's own address is.
-  bound = listen(system_, context_, "127.0.0.1", 0, for_engines);
+  // Engines come over loopback, whatever the host's own address is, and begin with this start's
+  // secret.
+  bound = listen("127.0.0.1", 0, door_for_engines(), for_engines);
   if (!bound) return std::move(bound).error();
   ground_.push_back({"the listener for engines", for_engines});
   engine_port_ = *bound;
@@ -263,6 +299,7 @@ void node_tree::add_consoles(std::vector<supervision::child_spec>& children) {
            l.view = view_;
            l.next_generation = [this] { return next_generation(); };
            l.drain = [this] { return current_drain(); };
+           l.credentials = setup_.credentials.consoles;
            auto started = console::spawn_listener(system_, std::move(l));
            if (!started) return std::move(started).error();
            return started->actor;
@@ -280,6 +317,7 @@ void node_tree::watch_ground() {
     shown_.push_back({"node/" + setup_.host, root_});
   }
   all.push_back({"the root supervisor", root_});
+  if (dialler_) all.push_back({"the dialler", dialler_});
   ground_.push_back(
       {"watch", supervision::spawn_watch(system_, std::move(all), [this](const std::string& why) {
          if (!stopping_) on_lost_(why);
@@ -319,8 +357,8 @@ expected<void> node_tree::start() {
 std::string node_tree::describe() const {
   const auto& c = setup_.cluster;
   const auto* self = c.find_host(setup_.host);
-  auto text = fmt::format("host {} of cluster {}: links on {}:{}", setup_.host, c.section.id,
-                          self->address, self->port);
+  auto text = fmt::format("host {} of cluster {}: links on {}:{}{}", setup_.host, c.section.id,
+                          self->address, self->port, setup_.credentials.links ? ", by TLS" : "");
   const auto engines = config::engines_on(c, setup_.host);
   for (const auto& g : c.gateways)
     if (g.host == setup_.host)
@@ -380,6 +418,8 @@ void node_tree::stop() {
     caf::anon_send_exit(i->actor, caf::exit_reason::user_shutdown);
   ground_.clear();
   directory_ = nullptr;
+  if (dialler_) link::end_dialler(dialler_);
+  dialler_ = nullptr;
 }
 
 }  // namespace troupe::apps

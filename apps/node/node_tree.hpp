@@ -3,6 +3,7 @@
 #include "actors/console/tree_walk.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
+#include "actors/link/door.hpp"
 #include "actors/link/link_actor.hpp"
 #include "actors/link/post_office.hpp"
 #include "actors/supervision/supervisor.hpp"
@@ -28,11 +29,11 @@ namespace troupe::apps {
 /// What of a node reaches beyond its own actors. A simulation has a network, processes and a
 /// terminal of its own.
 struct node_world {
-  /// As `link::listen`.
+  /// As `link::listen_at`, which it is when null, but for the door.
   std::function<expected<std::uint16_t>(caf::actor_system&,
                                         std::shared_ptr<const link::link_context>,
                                         const std::string&, std::uint16_t, caf::actor&)>
-      listen = &link::listen;
+      listen;
   caf::actor dialler;  ///< see `link::link_context::dialler`
   launcher::child_starter start_engine = &launcher::child_process::start;
   std::function<void(const std::string&)> say;  ///< empty: `apps::say`
@@ -63,7 +64,7 @@ class node_tree {
   node_tree(const node_tree&) = delete;
   node_tree& operator=(const node_tree&) = delete;
 
-  /// Listeners, then everything else in order. Errors: as `link::listen` and
+  /// Listeners, then everything else in order. Errors: as `link::listen_at` and
   /// `data_plane::open_gateway`; the message begins with the place in the cluster file.
   expected<void> start();
 
@@ -88,6 +89,10 @@ class node_tree {
 
  private:
   std::uint64_t next_generation() { return (setup_.started_s << 20U) + ++generations_; }
+  link::door door_for_nodes();
+  link::door door_for_engines();
+  expected<std::uint16_t> listen(const std::string& address, std::uint16_t port, link::door at,
+                                 caf::actor& listener);
   expected<void> start_links();
   void add_connectors(std::vector<supervision::child_spec>& children);
   void add_watchdog(std::vector<supervision::child_spec>& children);
@@ -111,6 +116,7 @@ class node_tree {
   std::shared_ptr<directory::directory_view> view_ = std::make_shared<directory::directory_view>();
   std::shared_ptr<const link::link_context> context_;
   caf::actor directory_;
+  caf::actor dialler_;                              ///< none where links are plain
   std::vector<supervision::watched_actor> ground_;  ///< ended last, in reverse order
   std::unique_ptr<data_plane> data_;
   std::uint16_t engine_port_ = 0;

@@ -107,7 +107,7 @@ class WiredCluster(Cluster):
         self.network.__enter__()
         try:
             extra = more.pop("extra", "")
-            super().__init__(hosts=hosts, addresses=list(self.network.addresses.values()), port=7100, gateway_port=8080, cluster_lines="insecure_links = true\n", extra=extra, **more)
+            super().__init__(hosts=hosts, addresses=list(self.network.addresses.values()), port=7100, gateway_port=8080, extra=extra, **more)
         except BaseException:
             self.network.__exit__()
             raise

@@ -179,6 +179,9 @@ class Cluster:
         self.pools = [{"name": f"p{i}", "model": "m", "engine": "simulated", **pool} for i, pool in enumerate(pools or [dict(role="both", hosts=self.hosts)])]
         self.config = self.folder / "cluster.toml"
         self.config.write_text(self._text(model_path, extra, context_tokens, model_lines, cluster_lines))
+        # Hosts trust each other as everywhere: by certificates, unless the file does without.
+        if hosts > 1 and "insecure_links" not in cluster_lines:
+            self.cert("create")
 
     def _text(self, model_path, extra, context_tokens, model_lines, cluster_lines):
         out = [f'[cluster]\nid = "{self.cluster_id}"\n{cluster_lines}']
@@ -199,6 +202,13 @@ class Cluster:
         if "drain_notice" not in extra:
             extra = extra.replace("[limits]\n", '[limits]\ndrain_notice = "0s"\n')
         return "\n".join(out) + extra
+
+    def cert(self, command, *words, env=None):
+        """`troupe cert` for this cluster's file."""
+        r = subprocess.run([str(self.program), "cert", command, str(self.config), *words], capture_output=True, text=True, timeout=WAIT_S, env={**os.environ, **(env or {})})
+        if r.returncode != 0:
+            raise AssertionError(f"cert {command} {words}: {r.returncode}\n{r.stdout}{r.stderr}")
+        return r.stdout
 
     def __enter__(self):
         return self

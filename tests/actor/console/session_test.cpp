@@ -30,7 +30,7 @@ struct scene : records, test::deterministic_system {
   caf::actor drainer = capture();
   std::uint32_t next_id = 1;
 
-  scene() {
+  explicit scene(trust::role as = trust::role::operator_) {
     spdlog::set_level(spdlog::level::off);
     office->bind("inspector/h0", 0, h0);
     office->bind("inspector/h1", 0, h1);
@@ -46,6 +46,8 @@ struct scene : records, test::deterministic_system {
     o.view = view;
     o.drain = [this] { return drainer; };
     o.port = port;
+    o.as = as;
+    o.person = "bob";
     own(system.spawn(
         [this](caf::event_based_actor* self, const console::session_options& how) -> caf::behavior {
           self->set_down_handler([this](caf::down_msg&) { ended = true; });
@@ -257,4 +259,25 @@ TEST_CASE_METHOD(scene,
   drainer = nullptr;
   send([](msg::ConsoleRequest::Builder r) { r.initOrder().setUndrain(); });
   CHECK(got() == lines{"4 failure not_now"});
+}
+
+struct viewers_scene : scene {
+  viewers_scene() : scene(trust::role::viewer) {}
+};
+
+TEST_CASE_METHOD(viewers_scene, "a viewer looks, and gives no orders") {
+  send([](msg::ConsoleRequest::Builder r) {
+    auto o = r.initOrder();
+    o.setTarget("p");
+    o.initDrain();
+  });
+  CHECK(got() == lines{"1 failure not_allowed"});
+  CHECK(take<drain::drain_order>(drainer).empty());
+  send([](msg::ConsoleRequest::Builder r) { r.initOrder().setUndrain(); });
+  CHECK(got() == lines{"2 failure not_allowed"});
+  // The session goes on.
+  ask({"h0"});
+  answer("h0", asked(h0));
+  CHECK(got() == lines{"3 report h0", "3 end"});
+  CHECK_FALSE(ended);
 }

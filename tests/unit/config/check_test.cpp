@@ -197,13 +197,13 @@ TEST_CASE("checks across values and sections", "[config]") {
          s.pools += "engines_per_host = 64\n[[pool]]\nname = 'q'\nmodel = 'm'\nhosts = ['h0']\n";
        },
        {"would run 65 engines; at most 64"}},
-      {"plain links between machines",
+      {"links between machines",
        [](sample& s) {
          s.hosts += "[[host]]\nname = 'h1'\naddress = '10.0.0.2'\nport = 7100\n";
          s.gateways += gateway_h1;
        },
-       {"links are not encrypted, and 10.0.0.2"}},
-      {"plain links between machines, allowed",
+       {}},
+      {"plain links between machines",
        [](sample& s) {
          s.cluster += "insecure_links = true\n";
          s.hosts += "[[host]]\nname = 'h1'\naddress = '10.0.0.2'\nport = 7100\n";
@@ -274,8 +274,11 @@ TEST_CASE("checks across values and sections", "[config]") {
        {"port 7100 of 127.0.0.1 is taken by the admin port of host \"h0\""}},
       {"an admin port beyond loopback",
        [](sample& s) { s.hosts += "admin_port = 7101\nadmin_address = '10.0.0.1'\n"; },
-       {"consoles are not encrypted, and 10.0.0.1 is not a loopback address"}},
-      {"an admin port beyond loopback with consent",
+       {}},
+      {"plain links of one host",
+       [](sample& s) { s.cluster += "insecure_links = true\n"; },
+       {"`insecure_links` has no effect: there is one host only"}},
+      {"a plain admin port beyond loopback",
        [](sample& s) {
          s.hosts += "admin_port = 7101\nadmin_address = '10.0.0.1'\n";
          s.cluster += "insecure_links = true\n";
@@ -390,4 +393,30 @@ TEST_CASE("as many records as are supported, and names that lead nowhere", "[con
   for (std::size_t i = 0; i < 50'000; ++i) names += "'x" + std::to_string(i) + "', ";
   s.pools = "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = [" + names + "]\n";
   CHECK(joined(problems_of(s.text())).find("and 49900 more problems") != std::string::npos);
+}
+
+TEST_CASE("links without TLS are named at each check", "[config]") {
+  sample s;
+  s.hosts += host_h1;
+  s.gateways += gateway_h1;
+  CHECK(warnings(*parse_text(s.text()).value).empty());
+  CHECK(links_use_tls(*parse_text(s.text()).value));
+  s.cluster += "insecure_links = true\n";
+  const auto plain = parse_text(s.text());
+  REQUIRE(plain);
+  CHECK_FALSE(links_use_tls(*plain.value));
+  const auto all = warnings(*plain.value);
+  REQUIRE(all.size() == 1);
+  CHECK(to_string(all[0]).find("/etc/troupe/c.toml:3:18: warning: insecure_links = true") == 0);
+}
+
+TEST_CASE("one host has no links; a console beyond loopback uses TLS", "[config]") {
+  sample s;
+  s.hosts += "admin_port = 7101\n";
+  const auto here = parse_text(s.text());
+  CHECK_FALSE(links_use_tls(*here.value));
+  CHECK_FALSE(console_uses_tls(*here.value, here.value->hosts[0]));
+  s.hosts += "admin_address = '10.0.0.1'\n";
+  const auto there = parse_text(s.text());
+  CHECK(console_uses_tls(*there.value, there.value->hosts[0]));
 }

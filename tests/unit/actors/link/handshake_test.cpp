@@ -1,3 +1,4 @@
+#include "actors/link/door.hpp"
 #include "actors/link/handshake.hpp"
 
 #include <catch2/catch.hpp>
@@ -180,4 +181,26 @@ TEST_CASE("another configuration is skew, not a refusal") {
   CHECK(judge_peer(node("a", 1), peer)->behind == "a");
   peer.config_generation = 0;
   CHECK(judge_peer(node("a", 1), peer)->behind == "b");
+}
+
+TEST_CASE("a peer has the name in its certificate, or none", "[link]") {
+  peer_info claimed;
+  claimed.kind = msg::ProcessKind::NODE;
+  claimed.host = "b";
+  trust::facts shown;
+  shown.name = "b";
+  shown.as = trust::role::host;
+  shown.dns = {"b"};
+  CHECK(prove(claimed, shown)->host == "b");
+  CHECK(prove(claimed, std::nullopt).error().code == "not_proved");
+  shown.dns = {"a"};
+  shown.name = "a";
+  const auto other = prove(claimed, shown);
+  REQUIRE_FALSE(other);
+  CHECK(other.error().code == "other_host");
+  CHECK(other.error().message ==
+        "a node calls itself host 'b', but its certificate is that of host 'a'");
+  shown.dns = {"b"};
+  shown.as = trust::role::operator_;
+  CHECK(prove(claimed, shown).error().code == "not_proved");
 }
