@@ -78,7 +78,7 @@ void write_failure(msg::Failure::Builder out, const error& why, int http_status,
 
 std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
     const std::string& worker, std::uint64_t generation,
-    std::span<const routed_delta* const> deltas) {
+    std::span<const routed_delta* const> deltas, std::vector<engine::job_id>& left_out) {
   msg::draft<msg::TokenBatch> d{128 + deltas.size() * 256};
   d->setWorker(worker);
   d->setGeneration(generation);
@@ -89,10 +89,12 @@ std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
   if (frozen) return {*std::move(frozen)};
   if (deltas.size() <= 1) {
     spdlog::error("event=delta_too_large worker={} reason=\"{}\"", worker, frozen.error().message);
+    for (const auto* d : deltas) left_out.push_back(d->second.job);
     return {};
   }
-  auto first = make_token_batches(worker, generation, deltas.first(deltas.size() / 2));
-  for (auto& e : make_token_batches(worker, generation, deltas.subspan(deltas.size() / 2)))
+  auto first = make_token_batches(worker, generation, deltas.first(deltas.size() / 2), left_out);
+  for (auto& e :
+       make_token_batches(worker, generation, deltas.subspan(deltas.size() / 2), left_out))
     first.push_back(std::move(e));
   return first;
 }

@@ -7,15 +7,17 @@
 
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace troupe::workers {
 
 using routed_delta = std::pair<job_route, engine::choice_delta>;
 
-/// One step's deltas for one node. What is too large for one message is cut in two. Pure.
+/// One step's deltas for one node. What is too large for one message is cut in two; jobs of which a
+/// single delta is too large are added to `left_out`. Pure.
 std::vector<msg::envelope<msg::TokenBatch>> make_token_batches(
     const std::string& worker, std::uint64_t generation,
-    std::span<const routed_delta* const> deltas);
+    std::span<const routed_delta* const> deltas, std::vector<engine::job_id>& left_out);
 
 void write_failure(msg::Failure::Builder out, const error& why, int http_status, bool retryable);
 

@@ -38,7 +38,8 @@ TEST_CASE("a delta keeps all that it says") {
   d.second.why = engine::finish::tool_calls;
   const std::vector<routed_delta> all{d};
   const auto list = pointers(all);
-  const auto batches = make_token_batches("decode/p/h.0", 5, list);
+  std::vector<troupe::engine::job_id> left_out;
+  const auto batches = make_token_batches("decode/p/h.0", 5, list, left_out);
   REQUIRE(batches.size() == 1);
   msg::view<msg::TokenBatch> b{batches[0]};
   CHECK(std::string{b->getWorker().cStr()} == "decode/p/h.0");
@@ -64,7 +65,8 @@ TEST_CASE("what does not fit one message is cut, in order and without a loss") {
   std::vector<routed_delta> all;
   for (std::uint64_t i = 0; i < 10; ++i) all.push_back(delta_of(i, std::string(300'000, 'x')));
   const auto list = pointers(all);
-  const auto batches = make_token_batches("w", 1, list);
+  std::vector<troupe::engine::job_id> left_out;
+  const auto batches = make_token_batches("w", 1, list, left_out);
   CHECK(batches.size() >= 3);
   std::uint64_t next = 0;
   for (const auto& e : batches) {
@@ -73,17 +75,21 @@ TEST_CASE("what does not fit one message is cut, in order and without a loss") {
       CHECK(s.getKey().getRequestLow() == next++);
   }
   CHECK(next == 10);
+  CHECK(left_out.empty());
 }
 
 TEST_CASE("no deltas, no streams; one that never fits is left out alone") {
   std::vector<routed_delta> all;
   all.push_back(delta_of(1, "a"));
   all.push_back(delta_of(2, std::string(2U << 20U, 'x')));
+  all.back().second.job = 77;
   all.push_back(delta_of(3, "c"));
   const auto list = pointers(all);
+  std::vector<troupe::engine::job_id> left_out;
   std::vector<std::uint64_t> got;
-  for (const auto& e : make_token_batches("w", 1, list))
+  for (const auto& e : make_token_batches("w", 1, list, left_out))
     for (auto s : msg::view<msg::TokenBatch> { e } -> getStreams())
       got.push_back(s.getKey().getRequestLow());
   CHECK(got == std::vector<std::uint64_t>{1, 3});
+  CHECK(left_out == std::vector<troupe::engine::job_id>{77});
 }
