@@ -1,6 +1,7 @@
 #include "actors/request/worker_board.hpp"
 
 #include "actors/request/json_fields.hpp"
+#include "messages/entry_state.hpp"
 
 namespace troupe::request {
 
@@ -62,11 +63,14 @@ std::string worker_board::to_json(const directory::snapshot& all) const {
     count(w, "generation", e.generation);
     w.Key("ready");
     w.Bool(e.state == msg::EntryState::READY);
+    text(w, "state", msg::state_name(e.state));
+    // Without a process nothing is held, whatever its last word was.
+    const bool gone = e.state == msg::EntryState::FAILED || e.state == msg::EntryState::STOPPED;
     if (!e.detail.empty()) text(w, "detail", e.detail);
     if (!e.slow.empty()) text(w, "slow", e.slow);
     count(w, "kv_bytes_per_token", e.kv_bytes_per_token);
     bool idle = false;
-    if (auto i = reports_.find(name); i != reports_.end()) {
+    if (auto i = reports_.find(name); i != reports_.end() && !gone) {
       msg::view<msg::WorkerReport> r{i->second};
       // A report of an older incarnation says nothing of this one.
       if (r->getGeneration() == e.generation) {

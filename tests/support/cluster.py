@@ -310,9 +310,9 @@ class Cluster:
         return self.asked(f"/debug/requests/{request_id}")
 
     def wait_idle(self, seconds=WAIT_S):
-        """Until every worker says that it holds nothing: no job, no KV."""
+        """Until every worker that was not given up or stopped says that it holds nothing: no job, no KV."""
         def idle():
-            return all(w.get("idle") and w.get("running") == 0 and w.get("kv_used_tokens") == 0 for w in self.workers())
+            return all(w["state"] in ("failed", "stopped") or w.get("idle") and w.get("running") == 0 and w.get("kv_used_tokens") == 0 for w in self.workers())
         wait_until(idle, lambda: f"idle workers: {self.workers()}", seconds)
 
     def ready(self):
@@ -363,8 +363,8 @@ class Stream(threading.Thread):
         except Exception as e:  # noqa: BLE001, shown by the test
             self.failure = e
 
-    def text(self):
-        self.join(WAIT_S)
+    def text(self, seconds=WAIT_S):
+        self.join(seconds)
         if self.failure or self.is_alive():
             raise AssertionError(f"the stream broke: {self.failure or 'it hangs'}")
         return whole_text_of(self.seen)
