@@ -154,7 +154,8 @@ bool read_member(checker& c, const path& at, std::string_view key, json v, chat_
     if (key == "tool_calls") return v.is_null() || read_tool_calls(c, at, v, m, call_ids);
     // Clients send our own answers back. What was thought in an earlier turn is not shown to the
     // model again: reasoning models' templates leave it out, too.
-    if (key == "reasoning_content") return v.is_null() || c.text(at, v, m.reasoning);
+    std::string_view thought;
+    if (key == "reasoning_content") return v.is_null() || c.text(at, v, thought);
     if (key == "refusal" || key == "audio" || key == "function_call" || key == "annotations")
       return v.is_null() || empty_of_an_answer(key, v) ||
              c.refuse(at, "unsupported_parameter",

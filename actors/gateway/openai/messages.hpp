@@ -16,7 +16,6 @@ struct chat_message {
   std::string_view name;
   std::string_view tool_call_id;
   std::string tool_calls_json;  ///< an assistant's calls; empty: none
-  std::string_view reasoning;   ///< an assistant's; read, and not used
   bool has_content = false;     ///< false: null or absent
 
   std::string_view text() const { return joined.empty() ? content : std::string_view(joined); }

@@ -12,10 +12,6 @@ bool is_json(const std::string& text) {
   return parser.parse(text).error() == simdjson::SUCCESS;
 }
 
-void set_schema(request& r, const char* schema) {
-  r.root.getResponseFormat().setJsonSchema(schema);
-}
-
 std::string object_of(int properties, bool required) {
   std::string names, list;
   for (int i = 0; i < properties; ++i) {
@@ -194,17 +190,7 @@ TEST_CASE("a pattern is held exactly, in the JSON text of the value") {
     }
     schema += "\"}";
     INFO(schema);
-    request asked{{"user", "go"}};
-    set_schema(asked, schema.c_str());
-    const auto plan = rendered(*model, asked).plan;
-    for (const auto* text : r.taken) {
-      INFO(text);
-      CHECK(takes(*model, plan, text));
-    }
-    for (const auto* text : r.not_taken) {
-      INFO(text);
-      CHECK_FALSE(takes(*model, plan, text));
-    }
+    check_schema(*model, schema, r.taken, r.not_taken);
   }
 }
 

@@ -138,6 +138,27 @@ inline bool takes(const text_model& model, const engine::output_plan& plan,
   return (*limits)->allows(2);
 }
 
+inline void set_schema(request& r, const std::string& schema) {
+  r.root.getResponseFormat().setJsonSchema(schema);
+}
+
+/// The answers that a schema's grammar takes, and some that it does not.
+inline void check_schema(const text_model& model, const std::string& schema,
+                         const std::vector<const char*>& taken,
+                         const std::vector<const char*>& not_taken) {
+  request asked{{"user", "go"}};
+  set_schema(asked, schema);
+  const auto plan = rendered(model, asked).plan;
+  for (const auto* text : taken) {
+    INFO(text);
+    CHECK(takes(model, plan, text));
+  }
+  for (const auto* text : not_taken) {
+    INFO(text);
+    CHECK_FALSE(takes(model, plan, text));
+  }
+}
+
 /// Lets a grammar write: always the allowed token that `choose` likes best, until it allows an end.
 inline std::string written(const text_model& model, const engine::output_plan& plan,
                            std::uint64_t seed, std::size_t tokens_max) {
