@@ -74,6 +74,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
     spec.id = p.id;
     spec.tokens = std::move(prompt.tokens);
     spec.priority = p.priority;
+    spec.resumed = !p.resume.empty();
     spec.alone = p.alone;
     spec.chain = std::move(p.chain);
     if (auto submitted = engine.submit(std::move(spec)); !submitted)

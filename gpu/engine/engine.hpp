@@ -65,7 +65,9 @@ struct prefill_spec {
   job_id id = 0;
   std::vector<token_id> tokens;
   std::uint8_t priority = 0;  ///< higher first
-  bool alone = false;         ///< never in one pass with others
+  bool resumed =
+      false;           ///< of an answer that a client has a part of: before others of its priority
+  bool alone = false;  ///< never in one pass with others
   std::vector<std::uint64_t>
       chain;  ///< byte-block chain of the prompt, reported with the cached prefix
   /// Positions before this are not exported. Not known before decode has answered: until
@@ -90,7 +92,8 @@ struct generate_spec {
   /// counter but `probes`. One at a time.
   bool probe = false;
   std::vector<std::uint64_t> chain;
-  std::vector<resumed_choice> resume;  ///< empty, or one per choice
+  /// Empty, or one per choice: then it ranks before others of its priority.
+  std::vector<resumed_choice> resume;
   /// true: the engine computes what its cache lacks. false: KV of [keep, size - 1) comes by
   /// `import_piece`; nothing but the last token (and resumed ids) is ever computed here, and the
   /// job fails rather than recompute in silence.

@@ -74,6 +74,7 @@ struct job {
   std::size_t answer_in_prompt = 0;  ///< ids of the only choice that are also in `prompt`
   std::uint8_t priority = 0;
   bool probe = false;
+  bool resumed = false;                 ///< a client has a part of its answer already
   std::uint32_t alone_passes_left = 0;  ///< passes in which it samples that must be its own
   std::vector<std::uint64_t> chain;
   std::uint64_t age =
@@ -144,10 +145,12 @@ struct job {
     return static_cast<position>(prompt.size() + c.ids.size() - answer_in_prompt);
   }
 
-  /// Runs before the other: higher priority, then older.
+  /// Runs before the other: higher priority, then one whose client waits in the middle of an
+  /// answer, then older.
   bool outranks(const job& other) const {
     if (probe != other.probe) return probe;
-    return priority != other.priority ? priority > other.priority : age < other.age;
+    if (priority != other.priority) return priority > other.priority;
+    return resumed != other.resumed ? resumed : age < other.age;
   }
 };
 

@@ -76,6 +76,7 @@ expected<void> batching_engine::submit(prefill_spec spec) {
   auto made = make_job(spec.id, std::move(spec.tokens), spec.priority, std::move(spec.chain));
   if (!made) return made.error();
   if (spec.alone) (*made)->alone_passes_left = alone_passes;
+  (*made)->resumed = spec.resumed;
   queue_.push(submit_command{std::move(*made)});
   return ok;
 }
@@ -98,6 +99,7 @@ expected<void> batching_engine::submit(generate_spec spec) {
   if (!made) return made.error();
   auto& j = **made;
   j.generate = true;
+  j.resumed = !spec.resume.empty();
   if (spec.alone) j.alone_passes_left = alone_passes;
   j.max_tokens = spec.max_tokens;
   j.logprobs = spec.logprobs;

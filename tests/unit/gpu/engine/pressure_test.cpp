@@ -183,6 +183,41 @@ TEST_CASE("pressure: higher priority need not wait for a slot, and who made room
     CHECK(ids_of(r, id) == reference(prompt_of(100, static_cast<unsigned>(id)), 200));
 }
 
+TEST_CASE("pressure: an answer that goes on does not wait behind new prompts") {
+  rig r(room_for(4000, 1), cells(4000));
+  for (job_id id = 1; id <= 3; ++id)
+    REQUIRE(r.machine->submit(generate(id, prompt_of(100, static_cast<unsigned>(id)), 30)));
+  r.step();
+  auto moved = generate(4, prompt_of(100, 4), 30);
+  const auto whole = reference(moved.tokens, 30);
+  moved.resume = {{{whole.begin(), whole.begin() + 10}, 0, false}};
+  REQUIRE(r.machine->submit(moved));
+  std::vector<job_id> order;
+  while (r.step().worked)
+    for (const auto id : r.events.done)
+      if (std::find(order.begin(), order.end(), id) == order.end()) order.push_back(id);
+  CHECK(order == std::vector<job_id>{1, 4, 2, 3});  // the one that runs already keeps its slot
+}
+
+TEST_CASE("pressure: nor does the prompt of one that prefill computes again") {
+  rig p(room_for(1000, 1), cells(1000));
+  for (job_id id = 1; id <= 2; ++id)
+    REQUIRE(p.machine->submit(prefill(id, prompt_of(300, static_cast<unsigned>(id)))));
+  p.step();
+  auto moved = prefill(3, prompt_of(300, 3));
+  moved.resumed = true;
+  REQUIRE(p.machine->submit(moved));
+  for (job_id id = 1; id <= 3; ++id) p.machine->grant_delivery(id, 0);
+  std::vector<job_id> order;
+  for (int i = 0; i < 100; ++i) {
+    p.step();
+    for (const auto& piece : p.events.pieces)
+      if (order.empty() || order.back() != piece.job) order.push_back(piece.job);
+    p.events.pieces.clear();
+  }
+  CHECK(order == std::vector<job_id>{1, 3, 2});
+}
+
 TEST_CASE("pressure: answers never grow into cells that an admitted prompt was promised") {
   rig p;
   rig d(room_for(700), cells(700));
