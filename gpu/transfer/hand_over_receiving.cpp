@@ -42,18 +42,8 @@ expected<void> hand_over_service::driver::expect(incoming what, receive_callback
     return error{"duplicate_job", "this attempt's KV is expected already"};
   const auto number = transfer_number(what.key, what.token);
   receive_session session(time_now(), options_.timeout, options_.layout);
-  auto made = std::make_unique<receiving>(receiving{what.key,
-                                                    what.token,
-                                                    {},
-                                                    number,
-                                                    what.job,
-                                                    std::move(session),
-                                                    std::move(calls),
-                                                    {},
-                                                    {},
-                                                    0,
-                                                    0,
-                                                    {}});
+  auto made = std::make_unique<receiving>(receiving{
+      what.key, what.token, {}, number, what.job, session, std::move(calls), {}, {}, 0, 0, {}});
   receiving_[what.key] = std::move(made);
   by_transfer_[number] = what.key;
   auto early = std::find_if(early_.begin(), early_.end(),

@@ -34,7 +34,7 @@ void hand_over_service::send_piece(const job_key& key, engine::kv_piece piece) {
 }
 void hand_over_service::finish_send(const job_key& key) { driver_->finish_send(key); }
 expected<void> hand_over_service::expect(incoming what, receive_callbacks calls) {
-  return driver_->expect(std::move(what), std::move(calls));
+  return driver_->expect(what, std::move(calls));
 }
 void hand_over_service::grant(const job_key& key, engine::position keep) {
   driver_->grant(key, keep);

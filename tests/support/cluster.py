@@ -236,9 +236,9 @@ class Cluster:
 
     # -- the admin console ----
 
-    def console(self, *words, host="h0", check=True):
+    def console(self, *words, host="h0", check=True, seconds=WAIT_S):
         """What `troupe console` prints, decoded from JSON; with check=False, its exit code and its text instead."""
-        r = subprocess.run([*self.command_prefix(host), str(self.program), "console", "--config", str(self.config), "--host", host, "--json", *words], capture_output=True, text=True, timeout=WAIT_S, stdin=subprocess.DEVNULL)
+        r = subprocess.run([*self.command_prefix(host), str(self.program), "console", "--config", str(self.config), "--host", host, "--json", *words], capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
         if not check:
             return r.returncode, r.stdout + r.stderr
         if r.returncode != 0:

@@ -6,11 +6,12 @@ import random
 import re
 import signal
 import statistics
+import subprocess
 import threading
 import time
 from datetime import datetime
 
-from measures import GEMMA, Answer, bar, bench, running, settle, words_of
+from measures import GEMMA, Answer, bar, bench, program, running, settle, words_of
 
 MANY_RESTARTS = '\n[health]\nrestart_intensity = 1000\nrestart_backoff_min = "100ms"\nrestart_backoff_max = "100ms"\n'
 
@@ -153,4 +154,48 @@ def thousand(build):
     yield "truncated", str(len(short)), "0", not short
     yield "with a token lost, repeated or changed (text against an undisturbed run)", str(len(changed)), "0", not changed
     yield "the request that crashes engines", f"ended with {poison[-1:]} after {crashes} crashes", "told so, at most 3", poison[-1:] == ["request_crashes_engine"] and 1 <= crashes <= 3
+    yield "everything free after the last request", f"{free:.1f} s", "≤ 5 s", free <= 5
+
+
+ROLL_RATE, ROLL_TOKENS, ROLL_STREAM_S, ROLL_DRAIN_S = 2, 600, 60.0, 120
+
+
+@bar("rolling")
+def rolling(build):
+    """Every node, then every engine of three hosts is restarted, one after another, under streams of up to 60 s, and speaks a newer version of the protocol from then on; new requests go where /readyz says yes, none is sent twice."""
+    hosts = ["h0", "h1", "h2"]
+    # A step takes as long whatever is in it, so that the longest stream lasts ROLL_STREAM_S.
+    simulation = dict(decode_step_us=int(ROLL_STREAM_S / ROLL_TOKENS * 1e6), prefill_tokens_per_second=20_000)
+    pools = [dict(name=name, role=name, hosts=hosts, slots=256, kv_tokens=1_000_000, simulation=simulation) for name in ("prefill", "decode")]
+    limits = f'\n[limits]\ndrain_timeout = "{ROLL_DRAIN_S}s"\n'
+    with running(build, hosts=3, pools=pools, gateway=hosts, extra=limits, env={"TROUPE_PROTOCOL_MAX": "1"}) as cluster:
+        report, answers = cluster.folder / "rolling.json", cluster.folder / "rolling.jsonl"
+        load = subprocess.Popen(
+            [program(build), "bench", "run", "--rate", str(ROLL_RATE), "--duration", "3600", "--endpoint", "completions", "--model", "m", "--max-tokens", f"{ROLL_TOKENS // 10}:{ROLL_TOKENS}", "--temperature", "0", "--ignore-eos",
+             "--drain-timeout", str(2 * ROLL_STREAM_S), "--seed", "4", "--json", report, "--answers", answers, *(x for port in cluster.gateway_ports.values() for x in ("--url", f"http://127.0.0.1:{port}"))],
+            stdout=subprocess.DEVNULL)
+        began = time.monotonic()
+        try:
+            time.sleep(ROLL_STREAM_S)  # until as many streams are open as there will be
+            exits = []
+            cluster.env = {}
+            for host in hosts:
+                cluster[host].signal(signal.SIGTERM)
+                exits.append(cluster[host].wait(ROLL_DRAIN_S + 30))
+                cluster.start(host)
+                cluster.wait_ready()
+            restarts = [cluster.console("restart", f"pool:{role}", "--within", f"{ROLL_DRAIN_S}s", seconds=3 * (ROLL_DRAIN_S + 30)) for role in ("prefill", "decode")]
+        finally:
+            load.send_signal(signal.SIGINT)
+            load.wait(3 * ROLL_STREAM_S)
+        took = time.monotonic() - began
+        start = time.monotonic()
+        settle(cluster, 30)
+        free = time.monotonic() - start
+        versions = sorted(set(re.findall(r" protocol=(\d+)", "".join(n.log for n in cluster.everything))))
+        got, whole = [json.loads(line) for line in answers.read_text().splitlines()], json.loads(report.read_text())
+    failed = sorted({f"{a['error']} {a['message']}" for a in got if a["error"]})
+    yield f"{len(got)} requests in {took:.0f} s, 3 nodes and {sum(map(len, restarts))} engines restarted: failed", f"{whole['failed']} {' '.join(failed)[:300]}", "0", whole["failed"] == 0 and not failed
+    yield "exit codes of the nodes", str(exits), "0", exits == [0, 0, 0]
+    yield "versions of the protocol that links spoke", " and ".join(versions), "two", versions == ["1", "2"]
     yield "everything free after the last request", f"{free:.1f} s", "≤ 5 s", free <= 5

@@ -164,7 +164,7 @@ class translator {
       const auto one = item(depth);
       const auto times = repetition();
       // In a group, whatever it is: llama.cpp repeats all of a run of literals.
-      out += times.empty() ? one : "(" + one + ")" + times;
+      out += times.empty() ? one : fmt::format("({}){}", one, times);
     }
     return out;
   }

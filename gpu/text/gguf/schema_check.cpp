@@ -119,12 +119,12 @@ class checker {
     if (auto done = hold_rule(node, place); !done) return done;
     for (const auto& [key, value] : node.items()) {
       if (among(data_keywords, key)) continue;
-      const auto below = place + "/" + key;
+      const auto below = fmt::format("{}/{}", place, key);
       if (!among(maps_of_schemas, key)) {
         if (auto done = hold(value, below); !done) return done;
       } else if (value.is_object()) {
         for (const auto& [name, schema] : value.items())
-          if (auto done = hold(schema, below + "/" + name); !done) return done;
+          if (auto done = hold(schema, fmt::format("{}/{}", below, name)); !done) return done;
       }
     }
     return ok;
