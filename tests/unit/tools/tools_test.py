@@ -3,9 +3,13 @@
 import contextlib
 import io
 import os
+import pty
+import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 from pathlib import Path
@@ -16,6 +20,57 @@ sys.path[:0] = [str(SOURCE / "tools"), str(SOURCE / "tools/lib")]
 import check
 import count_tests
 import layering
+
+
+class QuickstartTest(unittest.TestCase):
+    """The end of tools/quickstart, with a process that sleeps in place of a node."""
+
+    def script(self, folder):
+        text = (SOURCE / "tools/quickstart").read_text()
+        parts = [re.search(rf"^{name}\(\) \{{$.*?^\}}$", text, re.S | re.M)[0] for name in ("stop_nodes", "hurry", "on_exit")]
+        traps = re.findall(r"^trap .*$", text, re.M)
+        path = Path(folder) / "end.sh"
+        path.write_text("\n".join([
+            "set -euo pipefail", "nodes=() waiting= stop_seconds=20", 'say() { printf "%s\\n" "$*" >&2; }', *parts, *traps,
+            "setsid sleep 600 </dev/null >/dev/null 2>&1 &", "nodes+=($!)", f'echo "$!" >{folder}/pid.new', f"mv {folder}/pid.new {folder}/pid",
+            'say "Serving."', 'wait -n "${nodes[@]}"', ""]))
+        return path
+
+    def node_of(self, folder):
+        path, until = Path(folder) / "pid", time.monotonic() + 30
+        while not path.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        return int(path.read_text())
+
+    def assert_ends(self, pid):
+        until = time.monotonic() + 30
+        while Path(f"/proc/{pid}/exe").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        left = Path(f"/proc/{pid}/exe").exists()
+        if left:
+            os.kill(pid, signal.SIGKILL)
+        self.assertFalse(left, "the node is still there")
+
+    def test_a_terminal_that_is_closed_leaves_no_node_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = self.script(folder)
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.execvp("bash", ["bash", str(script)])
+            node = self.node_of(folder)
+            os.close(terminal)
+            os.waitpid(pid, 0)
+            self.assert_ends(node)
+
+    def test_nor_does_an_end_that_nobody_can_be_told_of(self):
+        with tempfile.TemporaryDirectory() as folder:
+            read, write = os.pipe()
+            with subprocess.Popen(["bash", str(self.script(folder))], stdin=subprocess.DEVNULL, stdout=write, stderr=write) as end:
+                node = self.node_of(folder)
+                os.close(read)
+                os.close(write)
+                end.terminate()
+            self.assert_ends(node)
 
 
 class LayeringTest(unittest.TestCase):
