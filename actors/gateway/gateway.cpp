@@ -38,8 +38,9 @@ class http_gateway::impl {
       : options_(completed(std::move(options))),
         counts_(std::make_shared<metrics>(options_.metrics)),
         api_(options_, std::move(desk), counts_),
-        server_(server_options(),
-                [this](auto&& r, const auto& to) { api_.handle(std::move(r), to); }) {}
+        server_(server_options(), [this](auto&& r, const auto& to) {
+          api_.handle(std::forward<decltype(r)>(r), to);
+        }) {}
 
   expected<void> start() {
     auto started = server_.start();

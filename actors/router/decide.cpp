@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <tuple>
@@ -44,7 +45,9 @@ std::uint32_t rank_of(std::uint32_t failed, bool slow) {
 }
 bool is_slow(std::uint32_t rank) { return (rank & ((1U << failed_shift) - 1)) != 0; }
 
-int ms(double seconds) { return static_cast<int>(std::clamp(seconds, -1e6, 1e6) * 1e3 + 0.5); }
+int ms(double seconds) {
+  return static_cast<int>(std::lround(std::clamp(seconds, -1e6, 1e6) * 1e3));
+}
 
 double tie_of(double score) { return std::max(tie_seconds, tie_share * score); }
 

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <optional>
 
 using namespace troupe;
@@ -35,7 +36,7 @@ struct scene : test::deterministic_system {
     for (const auto& [from, e] : take_envelopes<msg::EngineStatus>(launcher)) {
       msg::view<msg::EngineStatus> in{e};
       CHECK(from.from.generation == 7);
-      const auto percent = static_cast<int>(in->getProgress() * 100.0F + 0.5F);
+      const auto percent = std::lround(in->getProgress() * 100.0F);
       out.push_back(
           in->getEntry().getState() == msg::EntryState::FAILED
               ? "failed: " + std::string{in->getFailure().getMessage().cStr()}

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -69,6 +70,7 @@ double percentile(std::vector<float> values, double p) {
 }
 
 int run(const settings& s) {
+  assert(s.streams > 0 && "the command line is checked");
   auto text = text::load_gguf_text_model(s.model.path, "", 0);
   if (!text) give_up(text.error().message);
   answers prompts;
@@ -131,13 +133,23 @@ int main(int argc, char** argv) {
       "Compares greedy answers that broke off and went on elsewhere with undisturbed ones, "
       "token by token. Exit status 1 when a token is worse than allowed.");
   app.add_option("--model", s.model.path, "GGUF file")->required();
-  app.add_option("--streams", s.streams, "in one batch")->capture_default_str();
-  app.add_option("--prompt-tokens", s.prompt_tokens, "of each prompt")->capture_default_str();
-  app.add_option("--unfailed-tokens", s.unfailed_tokens, "in all")->capture_default_str();
+  app.add_option("--streams", s.streams, "in one batch")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--prompt-tokens", s.prompt_tokens, "of each prompt")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--unfailed-tokens", s.unfailed_tokens, "in all")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--failed-tokens", s.failed_tokens, "in all, after the first break")
       ->capture_default_str();
-  app.add_option("--breaks", s.breaks, "of each stream")->capture_default_str();
-  app.add_option("--threads", s.model.threads, "that compute")->capture_default_str();
+  app.add_option("--breaks", s.breaks, "of each stream")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", s.model.threads, "that compute")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--seed", s.seed, "of the prompts and breaks")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a line at a time, also into a file
