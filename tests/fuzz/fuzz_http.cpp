@@ -28,7 +28,8 @@ using namespace troupe;
 class quick_desk final : public request::desk {
  public:
   expected<void> submit(request::submission s) override {
-    for (std::uint16_t p = 0; p < s.prompts.size(); ++p) {
+    const auto prompts = static_cast<std::uint16_t>(s.prompts.size());
+    for (std::uint16_t p = 0; p < prompts; ++p) {
       s.client->on_accepted(p, 1, 0, {});
       for (std::uint16_t choice = 0; choice < s.choices; ++choice) {
         capnp::MallocMessageBuilder words;

@@ -133,7 +133,7 @@ class budget_world {
     for (const auto& other : wire_)
       if (other.from == m.from && other.to == m.to) m.due = std::max(m.due, other.due);
     m.to_incarnation = gateways_[m.to].incarnation;
-    wire_.push_back(std::move(m));
+    wire_.push_back(m);
   }
   void one() {
     for (std::size_t i = 0; i < gateways_.size(); ++i) {

@@ -294,7 +294,7 @@ TEST_CASE("of all pairs the best is found, whatever is left out on the way", "[r
     auto make = [&](msg::Role role, const char* kind, std::vector<directory::entry>& to) {
       const auto n = 1 + below(6);
       for (unsigned i = 0; i < n; ++i) {
-        const auto host = hosts[below(3)];
+        const auto& host = hosts[below(3)];
         auto e = worker(kind + host + "." + std::to_string(i), role, host);
         e.kv_bytes_per_token = 200'000;
         if (below(10) == 0) e.slow = "slow";

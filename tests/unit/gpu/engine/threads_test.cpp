@@ -80,7 +80,7 @@ TEST_CASE("threads: jobs and cancels from several threads; each job ends exactly
     clients.emplace_back([&, t] {
       std::mt19937 random(static_cast<unsigned>(t));
       for (int i = 0; i < jobs_each; ++i) {
-        const auto id = static_cast<job_id>(t * 1000 + i);
+        const auto id = static_cast<job_id>(t) * 1000 + static_cast<job_id>(i);
         while (!machine->submit(generate(
             id, prompt_of(1 + random() % 400, static_cast<unsigned>(t)), 1 + random() % 20)))
           std::this_thread::sleep_for(1ms);
