@@ -13,10 +13,18 @@ namespace {
 
 using bench::bench_settings;
 
+constexpr double year_s = 366.0 * 24 * 3'600;
+constexpr double factor_max = 1e6;
+
+/// Seconds, or nothing of it.
+CLI::Range seconds(double least) { return CLI::Range(least, year_s); }
+constexpr double some_s = 1e-3;
+
 void add_target_options(CLI::App& run, bench_settings& s) {
-  run.add_option("--url", s.urls,
-                 "http://host:port of an OpenAI-compatible server; may be repeated: each new "
-                 "request goes to the next one whose GET /readyz says 200")
+  run.add_option(
+         "--url", s.urls,
+         "http:// or https://host:port of an OpenAI-compatible server; may be repeated: each new "
+         "request goes to the next one whose GET /readyz says 200")
       ->allow_extra_args(false)
       ->required();
   run.add_option("--endpoint", s.kind, "chat or completions")
@@ -26,13 +34,16 @@ void add_target_options(CLI::App& run, bench_settings& s) {
   run.add_option("--api-key", s.api_key, "Sent as a bearer token");
   run.add_option("--header", s.headers, "\"Name: value\", sent with each request; may be repeated")
       ->allow_extra_args(false);
+  run.add_flag("--insecure", s.insecure, "With https: believe whatever certificate the server has");
+  run.add_option("--ca-file", s.ca_file,
+                 "With https: PEM file of the CAs to believe (default: the system's)");
   run.add_option("--wait-ready", s.wait_ready_s, "Seconds to wait for GET /readyz to say 200 first")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds(0));
 }
 
 void add_schedule_options(CLI::App& run, bench_settings& s) {
   run.add_option("--rate", s.rate, "Open loop: requests per second, at random times (Poisson)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1 / factor_max, factor_max));
   run.add_option("--connections", s.connections,
                  "Closed loop: connections that each send when their last answer has ended")
       ->check(CLI::Range(1, 100'000));
@@ -40,14 +51,14 @@ void add_schedule_options(CLI::App& run, bench_settings& s) {
                  "Open loop: times and lengths from CSV (TIMESTAMP,ContextTokens,GeneratedTokens) "
                  "or JSON lines (timestamp, input_length, output_length, hash_ids)");
   run.add_option("--speedup", s.speedup, "Of the trace")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1 / factor_max, factor_max))
       ->capture_default_str();
-  run.add_option("--duration", s.duration_s, "Seconds of sending")->check(CLI::PositiveNumber);
+  run.add_option("--duration", s.duration_s, "Seconds of sending")->check(seconds(some_s));
   run.add_option("--requests", s.requests,
                  "Requests to send (default: 100, or what --duration or the trace brings)")
       ->check(CLI::PositiveNumber);
   run.add_option("--warmup", s.warmup_s, "Seconds at the start that are not measured")
-      ->check(CLI::NonNegativeNumber);
+      ->check(seconds(0));
   run.add_option("--seed", s.seed, "Of times, lengths and prompts")->capture_default_str();
 }
 
@@ -79,11 +90,11 @@ void add_request_options(CLI::App& run, bench_settings& s) {
 
 void add_run_options(CLI::App& run, bench_settings& s) {
   run.add_option("--request-timeout", s.request_timeout_s, "Seconds from a request's intended time")
-      ->check(CLI::PositiveNumber)
+      ->check(seconds(some_s))
       ->capture_default_str();
   run.add_option("--drain-timeout", s.drain_timeout_s,
                  "Seconds for open answers after the last request was sent")
-      ->check(CLI::PositiveNumber)
+      ->check(seconds(some_s))
       ->capture_default_str();
   run.add_option("--connections-max", s.connections_max,
                  "Of an open loop; more requests wait, and their latency grows")

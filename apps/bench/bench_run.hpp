@@ -15,6 +15,8 @@ struct bench_settings {
   std::string model;          ///< empty: the first that the server lists
   std::string api_key;
   std::vector<std::string> headers;  ///< `Name: value`
+  bool insecure = false;
+  std::string ca_file;  ///< empty: the system's CAs
   bool no_stream = false;
   bool no_usage = false;
   bool ignore_eos = false;

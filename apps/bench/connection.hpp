@@ -1,9 +1,11 @@
 #pragma once
 
 #include "apps/bench/answer.hpp"
+#include "apps/bench/http_target.hpp"
 #include "apps/bench/plan.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -93,8 +95,9 @@ class connection_owner {
 /// is under way.
 class connection : public std::enable_shared_from_this<connection> {
  public:
-  connection(boost::asio::io_context& io, const tcp::resolver::results_type& addresses,
-             simdjson::dom::parser& json, connection_owner& owner);
+  connection(boost::asio::io_context& io, const http_target& target,
+             const tcp::resolver::results_type& addresses, simdjson::dom::parser& json,
+             connection_owner& owner);
 
   /// Sends a job; the connection is idle. `gaps` gets the times between its tokens.
   void send(job j, histogram* gaps);
@@ -109,14 +112,17 @@ class connection : public std::enable_shared_from_this<connection> {
 
  private:
   void connect();
+  void greet();
   void write();
   void read();
   void on_read(boost::beast::error_code ec);
-  void on_failure(const char* kind, boost::beast::error_code ec);
+  void on_failure(const char* kind, const std::string& message);
   void finish(outcome o, bool keep);
   nanoseconds since_intended() const { return clock::now() - job_.intended; }
 
   tcp::socket socket_;
+  const http_target& target_;
+  std::optional<boost::asio::ssl::stream<tcp::socket&>> tls_;  ///< where it is https
   const tcp::resolver::results_type& addresses_;
   simdjson::dom::parser& json_;
   connection_owner& owner_;

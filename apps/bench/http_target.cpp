@@ -2,6 +2,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
@@ -9,6 +10,9 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -29,6 +33,7 @@ constexpr milliseconds models_timeout{5'000};
 struct fetch {
   asio::io_context io{1};
   beast::tcp_stream stream{io};
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls;
   beast::flat_buffer buffer;
   http::request<http::empty_body> request;
   http::response<http::string_body> response;
@@ -45,13 +50,28 @@ struct fetch {
     };
   }
 
-  void run(const asio::ip::tcp::resolver::results_type& addresses, milliseconds timeout) {
+  template <class Stream>
+  void ask(Stream& to) {
+    http::async_write(to, request, then("receive", [this, &to] {
+                        http::async_read(to, buffer, response, then("done", [] {}));
+                      }));
+  }
+
+  void greet(const http_target& target) {
+    tls.emplace(stream, *target.tls);
+    expect_host(tls->native_handle(), target.host);
+    step = "greet";
+    tls->async_handshake(asio::ssl::stream_base::client, then("send", [this] { ask(*tls); }));
+  }
+
+  void run(const http_target& target, const asio::ip::tcp::resolver::results_type& addresses,
+           milliseconds timeout) {
     stream.expires_after(timeout);
-    stream.async_connect(addresses, then("send", [this] {
-                           http::async_write(stream, request, then("receive", [this] {
-                                               http::async_read(stream, buffer, response,
-                                                                then("done", [] {}));
-                                             }));
+    stream.async_connect(addresses, then("send", [this, &target] {
+                           if (target.https)
+                             greet(target);
+                           else
+                             ask(stream);
                          }));
     io.run();
   }
@@ -64,12 +84,18 @@ std::string http_target::authority() const {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
+std::string http_target::url() const {
+  return fmt::format("{}://{}{}", https ? "https" : "http", authority(), base_path);
+}
+
 expected<http_target> parse_url(const std::string& url) {
-  constexpr std::string_view scheme = "http://";
+  constexpr std::string_view plain = "http://";
+  constexpr std::string_view encrypted = "https://";
   std::string_view rest = url;
-  if (!rest.starts_with(scheme))
-    return error{"url_invalid", fmt::format("\"{}\" does not begin with http://", url)};
-  rest.remove_prefix(scheme.size());
+  const bool https = rest.starts_with(encrypted);
+  if (!https && !rest.starts_with(plain))
+    return error{"url_invalid", fmt::format("\"{}\" does not begin with http:// or https://", url)};
+  rest.remove_prefix(https ? encrypted.size() : plain.size());
   const auto slash = std::min(rest.find('/'), rest.size());
   auto authority = rest.substr(0, slash);
   auto path = rest.substr(slash);
@@ -78,7 +104,8 @@ expected<http_target> parse_url(const std::string& url) {
 
   http_target target;
   target.base_path = std::string{path};
-  target.port = "80";
+  target.https = https;
+  target.port = https ? "443" : "80";
   if (authority.starts_with('[')) {
     const auto end = authority.find(']');
     if (end == std::string_view::npos)
@@ -94,11 +121,12 @@ expected<http_target> parse_url(const std::string& url) {
     target.port = std::string{authority.substr(1)};
     authority = {};
   }
-  const bool digits = !target.port.empty() &&
-                      std::all_of(target.port.begin(), target.port.end(),
-                                  [](char c) { return c >= '0' && c <= '9'; });
-  if (target.host.empty() || !authority.empty() || !digits)
-    return error{"url_invalid", fmt::format("\"{}\" is not http://host:port", url)};
+  std::uint16_t port = 0;
+  const auto* end = target.port.data() + target.port.size();
+  const auto [stop, wrong] = std::from_chars(target.port.data(), end, port);
+  if (target.host.empty() || !authority.empty() || wrong != std::errc{} || stop != end || port == 0)
+    return error{"url_invalid",
+                 fmt::format("\"{}\" is not {}host:port", url, https ? encrypted : plain)};
   return target;
 }
 
@@ -113,8 +141,11 @@ expected<http_answer> get(const http_target& target, const std::string& path,
   f.request.set(http::field::host, target.authority());
   f.request.set(http::field::connection, "close");
   for (const auto& [name, value] : target.headers) f.request.set(name, value);
-  f.run(addresses, timeout);
+  f.run(target, addresses, timeout);
   if (!f.failure) return http_answer{f.response.result_int(), std::move(f.response.body())};
+  if (f.failure != beast::error::timeout && f.step == std::string_view{"greet"})
+    return error{"tls_failed", fmt::format("{}: {}", target.authority(),
+                                           handshake_failure(f.tls->native_handle(), f.failure))};
   const auto* code = f.failure == beast::error::timeout      ? "timeout"
                      : f.step == std::string_view{"connect"} ? "connect_failed"
                                                              : "broken_answer";

@@ -1,8 +1,10 @@
 #pragma once
 
+#include "apps/bench/tls.hpp"
 #include "messages/base/expected.hpp"
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,13 +17,17 @@ struct http_target {
   std::string port;
   std::string base_path;  ///< before `/v1/...`; empty or beginning with a slash
   std::vector<std::pair<std::string, std::string>> headers;
+  bool https = false;
+  std::shared_ptr<tls_context> tls = nullptr;  ///< where it is https
 
   /// For the Host header.
   std::string authority() const;
+  /// For people: `https://host:port/base`.
+  std::string url() const;
 };
 
-/// `http://host[:port][/path]`; a trailing `/v1` may stand there, as OpenAI clients want it.
-/// Errors: `url_invalid`.
+/// `http://host[:port][/path]`, or https, whose `tls` is the caller's to set; a trailing `/v1` may
+/// stand there, as OpenAI clients want it. Errors: `url_invalid`.
 expected<http_target> parse_url(const std::string& url);
 
 struct http_answer {
@@ -29,8 +35,8 @@ struct http_answer {
   std::string body;
 };
 
-/// One GET on a connection of its own. Blocks. Errors: `connect_failed`, `timeout`,
-/// `broken_answer`.
+/// One GET on a connection of its own. Blocks. Errors: `connect_failed`, `tls_failed`,
+/// `timeout`, `broken_answer`.
 expected<http_answer> get(const http_target& target, const std::string& path,
                           std::chrono::milliseconds timeout);
 

@@ -156,7 +156,8 @@ class load : public connection_owner {
     send(c ? std::move(c) : open(), make_job(*std::move(planned)));
   }
 
-  /// Closed loop: nobody listens; without a pause the loop would do nothing but connect.
+  /// Closed loop: nobody listens, or who does is not believed; without a pause the loop would do
+  /// nothing but connect.
   void pause_loop() {
     ++paused_;
     auto timer = std::make_shared<boost::asio::steady_timer>(io_, connect_pause);
@@ -209,7 +210,7 @@ class load : public connection_owner {
   std::shared_ptr<connection> open() { return open(next_server()); }
   std::shared_ptr<connection> open(server& s) {
     ++summary_.connections;
-    auto c = std::make_shared<connection>(io_, s.addresses, json_, *this);
+    auto c = std::make_shared<connection>(io_, s.target, s.addresses, json_, *this);
     open_.emplace(c, &s);
     return c;
   }
@@ -234,7 +235,7 @@ class load : public connection_owner {
     auto* at = open_.at(c);
     if (c->closed()) open_.erase(c);
     if (options_.closed_loop > 0) {
-      if (o.error == "connect_failed") return pause_loop();
+      if (o.error == "connect_failed" || o.error == "tls_failed") return pause_loop();
       send_next_of_loop(c->closed() ? nullptr : c);
     } else if (!backlog_.empty()) {
       auto waiting = std::move(backlog_.front());

@@ -17,15 +17,25 @@ std::uint32_t plan::draw(length_range range) {
   return range.min + static_cast<std::uint32_t>(uniform() * width);
 }
 
+namespace {
+
+/// Later than anybody waits, and still a time.
+constexpr double latest_s = 9e9;
+
+nanoseconds time_of(double s) {
+  return nanoseconds{static_cast<std::int64_t>(std::min(s, latest_s) * 1e9)};
+}
+
+}  // namespace
+
 std::optional<nanoseconds> plan::next_time() {
   if (!options_.trace.empty()) {
     if (index_ >= options_.trace.size()) return std::nullopt;
-    const auto at = static_cast<double>(options_.trace[index_].at.count()) / options_.speedup;
-    return nanoseconds{static_cast<std::int64_t>(at)};
+    return time_of(static_cast<double>(options_.trace[index_].at.count()) / 1e9 / options_.speedup);
   }
   if (options_.rate_per_s <= 0) return nanoseconds{0};
   poisson_s_ += -std::log(1.0 - uniform()) / options_.rate_per_s;
-  return nanoseconds{static_cast<std::int64_t>(poisson_s_ * 1e9)};
+  return time_of(poisson_s_);
 }
 
 std::optional<planned_request> plan::next() {

@@ -96,12 +96,35 @@ class json_rows {
 
 }  // namespace
 
+namespace {
+
+enum class next_line : std::uint8_t { here, end, too_long };
+
+/// What is no trace may have no lines.
+next_line read_line(std::istream& in, std::string& line) {
+  line.clear();
+  while (true) {
+    const auto c = in.get();
+    if (c == std::istream::traits_type::eof())
+      return line.empty() ? next_line::end : next_line::here;
+    if (c == '\n') return next_line::here;
+    if (line.size() == trace_line_bytes_max) return next_line::too_long;
+    line += static_cast<char>(c);
+  }
+}
+
+}  // namespace
+
 expected<std::vector<trace_entry>> read_trace(std::istream& in) {
   std::vector<trace_entry> entries;
   json_rows json;
   std::string line;
-  for (std::size_t number = 1; entries.size() < trace_entries_max && std::getline(in, line);
-       ++number) {
+  for (std::size_t number = 1; entries.size() < trace_entries_max; ++number) {
+    const auto got = read_line(in, line);
+    if (got == next_line::end) break;
+    if (got == next_line::too_long)
+      return error{"trace_invalid",
+                   fmt::format("line {}: longer than {} bytes", number, trace_line_bytes_max)};
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (line.empty() || (number == 1 && line.find("TIMESTAMP") != std::string::npos)) continue;
     auto entry = line.front() == '{' ? json.read(line) : csv_row(line);

@@ -15,6 +15,8 @@ using std::chrono::nanoseconds;
 /// A longer trace is cut off there.
 inline constexpr std::size_t trace_entries_max = 10'000'000;
 
+inline constexpr std::size_t trace_line_bytes_max = 16U << 20U;
+
 /// One request of a recorded workload.
 struct trace_entry {
   nanoseconds at{0};  ///< after the first request of the trace

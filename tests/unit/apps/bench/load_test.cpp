@@ -176,6 +176,8 @@ TEST_CASE("failures are told apart", "[bench]") {
   const row rows[] = {
       {"http_429",
        [](const auto&, auto& w) { w.plain(429, R"({"error":{"message":"m","code":"c"}})"); }},
+      {"http_502",
+       [](const auto&, auto& w) { w.raw("HTTP/1.1 502 x\r\nContent-Length: 0\r\n\r\n"); }},
       {"no_done",
        [](const auto&, auto& w) {
          w.begin_stream();
@@ -273,12 +275,16 @@ TEST_CASE("URLs", "[bench]") {
   CHECK(parts("http://h:1/v1/") == "h|1|");
   CHECK(parts("http://h:1/api/v1") == "h|1|/api");
   CHECK(parts("http://[::1]:81/x") == "::1|81|/x");
-  for (const auto* bad : {"", "h:1", "https://h", "http://", "http://:1", "http://h:", "http://h:x",
-                          "http://[::1", "http://[::1]x"}) {
+  for (const auto* bad :
+       {"", "h:1", "ftp://h", "https://", "http://", "http://:1", "http://h:", "http://h:x",
+        "http://h:0", "http://h:65536", "http://[::1", "http://[::1]x"}) {
     INFO(bad);
     CHECK(parts(bad) == "url_invalid");
   }
+  CHECK(parts("https://h/v1") == "h|443|");
   CHECK(parse_url("http://[::1]:81")->authority() == "[::1]:81");
+  CHECK(parse_url("https://h:1/x/v1")->url() == "https://h:1/x");
+  CHECK_FALSE(parse_url("http://h")->https);
 }
 
 TEST_CASE("the whole command", "[bench]") {
@@ -358,6 +364,8 @@ TEST_CASE("settings that make no sense", "[bench]") {
   CHECK(exit_of([](auto& s) { s.max_tokens = "x"; }) == 2);
   CHECK(exit_of([](auto& s) { s.extra_body = "3"; }) == 2);
   CHECK(exit_of([](auto& s) { s.headers = {"x"}; }) == 2);
+  CHECK(exit_of([](auto& s) { s.headers = {"x: y\r\nz: a"}; }) == 2);
+  CHECK(exit_of([](auto& s) { s.json = "/no/such/folder/report.json"; }) == 2);
   CHECK(exit_of([](auto& s) {
           s.rate = 0;
           s.trace = "/no/such";

@@ -101,6 +101,17 @@ TEST_CASE("a plan ends with its duration or its count", "[bench]") {
   CHECK(all_of(plan{o}).size() == 5);
 }
 
+TEST_CASE("a rate next to nothing brings nothing, at no impossible time", "[bench]") {
+  plan_options o;
+  o.rate_per_s = 1e-300;
+  o.requests_max = 3;
+  o.duration = 1s;
+  CHECK_FALSE(plan{o}.next());
+  o.duration = nanoseconds::max();
+  plan p{o};
+  for (int i = 0; i < 3; ++i) CHECK(p.next()->at > 24h);
+}
+
 TEST_CASE("a trace is played at its times, faster if asked", "[bench]") {
   plan_options o;
   o.trace = {{0s, 100, 10, {}}, {2s, 200, 0, {}}, {4s, 300, 1'000, {1, 2}}};

@@ -65,6 +65,9 @@ TEST_CASE("a broken line is named", "[bench]") {
     CHECK(trace.error().code == "trace_invalid");
     CHECK(trace.error().message.find("line 2:") == 0);
   }
+  const auto endless = read("1,2,3\n" + std::string(trace_line_bytes_max + 1, '1'));
+  REQUIRE_FALSE(endless);
+  CHECK(endless.error().message.find("line 2: longer than") == 0);
   CHECK_FALSE(read(""));
   CHECK_FALSE(read("TIMESTAMP,ContextTokens,GeneratedTokens\n"));
   CHECK(load_trace("/no/such/file").error().code == "trace_unreadable");
