@@ -93,6 +93,8 @@ struct gateway {
   std::string host;
   std::string address = "127.0.0.1";  ///< where it listens; 0.0.0.0: all addresses of the machine
   std::uint16_t port = 0;
+  /// For `Host`, beside addresses and localhost; empty: none on loopback, and any elsewhere.
+  std::vector<std::string> server_names;
   std::string certificate;  ///< PEM file, expanded; empty: plain HTTP
   std::string certificate_written;
   std::string key;

@@ -167,6 +167,11 @@ constexpr field<gateway> gateway_fields[] = {
     {"address", of(value_type::address), [](gateway& x) -> slot { return &x.address; },
      "Where it listens; 0.0.0.0 for all addresses."},
     {"port", port, [](gateway& x) -> slot { return &x.port; }, "Where it listens."},
+    {"server_names", of(value_type::dns_names), [](gateway& x) -> slot { return &x.server_names; },
+     "Names, beside IP addresses and localhost, by which requests may address it in their Host "
+     "header; others get 421. Empty: none where it listens on loopback without TLS, so that no "
+     "page in a "
+     "browser gets there by a name of its own; any elsewhere. \"*\": any."},
     {"certificate", of(value_type::path), [](gateway& x) -> slot { return &x.certificate_written; },
      "PEM file of the certificate that clients see, its chain behind it; with it the gateway "
      "speaks "
@@ -379,6 +384,8 @@ std::string describe(const rule& r) {
     return "a path as a string";
   case value_type::names:
     return "an array of names such as [\"h0\", \"h1\"]";
+  case value_type::dns_names:
+    return "an array of names such as [\"llm.example.com\", \"*.example.org\"]";
   case value_type::cpus:
     return "an array of CPUs such as [\"0-3\", \"8\"]";
   case value_type::flag:

@@ -20,6 +20,7 @@ enum class value_type : std::uint8_t {
   address,     ///< an IP address
   path,        ///< of a file; expanded by `expand_path`
   names,       ///< an array of names
+  dns_names,   ///< an array of `is_dns_pattern`
   cpus,        ///< an array of `parse_cpus`
   flag,        ///< true or false
   count,       ///< an integer

@@ -91,9 +91,7 @@ class writer {
     std::vector<std::string> names;
     for (const auto& element : *array) {
       auto text = element.value_exact<std::string>();
-      const bool fits = text && (rule_.type == value_type::cpus ? parse_cpus(*text).has_value()
-                                                                : is_name(*text));
-      if (!fits) return false;
+      if (!text || !fits(*text)) return false;
       names.push_back(*std::move(text));
     }
     *out = std::move(names);
@@ -101,6 +99,12 @@ class writer {
   }
 
  private:
+  /// One of an array.
+  bool fits(const std::string& text) const {
+    if (rule_.type == value_type::cpus) return parse_cpus(text).has_value();
+    return rule_.type == value_type::dns_names ? is_dns_pattern(text) : is_name(text);
+  }
+
   template <class From, class To>
   static bool store(const std::optional<From>& value, To* out) {
     if (value) *out = static_cast<To>(*value);
@@ -143,7 +147,8 @@ std::string section_reader::describe_found(const toml::node& node) {
   case toml::node_type::array: {
     if (node.is_array_of_tables()) return "an array of tables";
     for (const auto& element : *node.as_array())
-      if (!element.is_string() || !is_name(element.value_or(std::string{})))
+      if (const auto text = element.value<std::string>();
+          !text || (!is_name(*text) && !is_dns_pattern(*text)))
         return fmt::format("an array with {}",
                            element.is_array() ? "an array" : describe_found(element));
     return "an array";

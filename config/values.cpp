@@ -161,6 +161,16 @@ bool is_name(std::string_view text) {
                      [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
 }
 
+bool is_dns_pattern(std::string_view text) {
+  if (text == "*") return true;
+  if (text.starts_with("*.")) text.remove_prefix(2);
+  if (text.empty() || text.size() > dns_name_chars_max || text.find("..") != std::string_view::npos)
+    return false;
+  return is_alnum(text.front()) && is_alnum(text.back()) &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
 bool is_model_name(std::string_view text) {
   if (text.empty() || text.size() > model_name_chars_max) return false;
   return std::all_of(text.begin(), text.end(),

@@ -36,6 +36,9 @@ bool is_wildcard(const std::string& address);
 /// a part of directory names.
 bool is_name(std::string_view text);
 inline constexpr std::size_t name_chars_max = 63;
+/// A host's name as in DNS, `*.` and such a name for all below it, or `*` for any.
+bool is_dns_pattern(std::string_view text);
+inline constexpr std::size_t dns_name_chars_max = 253;
 /// A CPU's number, or a range of them such as `4-7`; ascending. None for anything else, and for
 /// numbers above `cpu_max`.
 std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_cpus(std::string_view text);

@@ -63,6 +63,7 @@ class http_gateway::impl {
     return {
         .address = options_.address,
         .port = options_.port,
+        .server_names = options_.server_names,
         .limits = options_.limits,
         .events = {.connections = [counts = counts_](std::size_t n) { counts->connections(n); },
                    .refused = [counts = counts_](const std::string& what) { counts->lost(what); }},

@@ -20,7 +20,8 @@ namespace troupe::gateway {
 
 struct gateway_options {
   std::string address = "127.0.0.1";
-  std::uint16_t port = 0;  ///< 0: any free one
+  std::uint16_t port = 0;                 ///< 0: any free one
+  std::vector<std::string> server_names;  ///< `gateway.server_names` of the cluster file
   config::limits limits;
   std::shared_ptr<trust::credentials> credentials;  ///< null: plain HTTP; else HTTPS only
   /// Of the cluster: seeds the byte chains, so that nobody outside can compute or compare them.

@@ -155,6 +155,7 @@ expected<caf::actor> data_plane::listen() {
   gateway::gateway_options o;
   o.address = here.address;
   o.port = here.port;
+  o.server_names = here.server_names;
   o.limits = cluster_.limits;
   o.chain_key = chain_key(cluster_.section.id);
   o.models = model_names(cluster_);

@@ -85,7 +85,7 @@ class Hosts(unittest.TestCase):
         with scenario(APART, load=LOAD, extra='\n[limits]\nstalled_client_timeout = "3s"\n') as s:
             before = resident_mb(s.c["h0"].pid)
             body = json.dumps({**BODY, "max_tokens": 6000, "logprobs": 5, "stream": True, "n": 4}).encode()
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
             stalled = []
             for _ in range(12):
                 sock = socket.socket()

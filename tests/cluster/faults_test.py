@@ -165,8 +165,8 @@ class Clients(unittest.TestCase):
     def test_malformed_http(self):
         body = b'{"model": "m"'
         for text in (b"nonsense\r\n\r\n", b"GET /readyz HTTP/9.9\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x00\xff" * 8 + b"\r\n\r\n",
-                     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-                     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body):
+                     b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+                     b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body):
             with socket.create_connection(("127.0.0.1", self.c.gateway_port), 10) as s:
                 s.sendall(text)
                 got = s.recv(65536)

@@ -101,7 +101,7 @@ std::string raw_client::read_reply(std::chrono::milliseconds limit) {
 std::string post(std::string_view path, std::string_view body, std::string_view more_headers) {
   std::string text = "POST ";
   text += path;
-  text += " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+  text += " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   text += more_headers;
   text += "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n";
   text += body;
@@ -109,7 +109,7 @@ std::string post(std::string_view path, std::string_view body, std::string_view 
 }
 
 std::string get(std::string_view path) {
-  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: x\r\n\r\n";
+  return "GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
 }
 
 int status_of(const std::string& answer) {

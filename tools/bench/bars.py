@@ -168,7 +168,7 @@ def disconnect(build):
         for index in range(5):
             body = json.dumps({"model": "m", "prompt": words_of(5900, 5000 + index), "max_tokens": 64, "stream": True}).encode()
             client = socket.create_connection(("127.0.0.1", cluster.gateway_port))
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             time.sleep(2.0 + 0.7 * index)
             if all(w["idle"] for w in cluster.workers()):
                 raise RuntimeError("the prefill was over before the client left")

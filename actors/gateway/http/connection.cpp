@@ -216,6 +216,10 @@ bool connection::on_header() {
   deadline_ = clock::now() + server_.limits().body_timeout;
   const auto& head = parser_->get();
   if (!check_header_count() || !check_encoding()) return false;
+  if (auto wrong = check_host(head, server_.known())) {
+    refuse(*std::move(wrong));
+    return false;
+  }
   if (const auto length = parser_->content_length(); length && !take_body(*length)) return false;
   if (const auto expect = head.find(bhttp::field::expect); expect != head.end()) {
     if (!boost::beast::iequals(expect->value(), "100-continue")) {
@@ -288,15 +292,19 @@ void connection::drop_parser() {
 
 void connection::refuse(int status, const char* code, std::string message,
                         std::chrono::milliseconds retry_after) {
-  server_.events().refused(code);
+  auto e = make_error(status, code, std::move(message));
+  e.retry_after = retry_after;
+  refuse(e);
+}
+
+void connection::refuse(const openai::api_error& why) {
+  server_.events().refused(why.code);
   head_only_ = false;
   version_ = 11;
   keep_alive_ = false;
   drop_parser();
   begin_answer();
-  auto e = make_error(status, code, std::move(message));
-  e.retry_after = retry_after;
-  answer_->send(error_reply(e));
+  answer_->send(error_reply(why));
 }
 
 void connection::dispatch() {

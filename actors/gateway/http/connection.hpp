@@ -66,6 +66,7 @@ class connection : public std::enable_shared_from_this<connection> {
   bool take_body(std::uint64_t bytes);
   void drop_parser();
   void dispatch();
+  void refuse(const openai::api_error& why);
   void refuse(int status, const char* code, std::string message,
               std::chrono::milliseconds retry_after = std::chrono::milliseconds{0});
   void begin_answer();

@@ -10,6 +10,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <new>
 #include <utility>
@@ -46,8 +47,11 @@ openai::api_error shutting_down() {
 }  // namespace
 
 server::impl::impl(server_options options, handler on_request)
-    : options_(std::move(options)), on_request_(std::move(on_request)), io_(1), acceptor_(io_),
-      sweep_timer_(io_), accept_timer_(io_), room_timer_(io_), drain_timer_(io_),
+    : options_(std::move(options)),
+      known_(known_names::of(options_.address, options_.credentials != nullptr,
+                             options_.server_names)),
+      on_request_(std::move(on_request)), io_(1), acceptor_(io_), sweep_timer_(io_),
+      accept_timer_(io_), room_timer_(io_), drain_timer_(io_),
       sweep_interval_(sweep_interval_for(options_.limits)),
       wake_(std::make_shared<wake_list>([this] { asio::post(io_, [this] { flush_dirty(); }); })) {}
 
@@ -134,13 +138,20 @@ void server::impl::accept() {
 void server::impl::on_accept(error_code ec, asio::ip::tcp::socket socket) {
   if (ec == asio::error::operation_aborted) return;
   if (ec) {
-    spdlog::warn("gateway event=accept_failed error=\"{}\"", ec.message());
-    accept_timer_.expires_after(accept_retry_delay);
+    // Who is idle makes room here, too; that the limit is too low is said once.
+    const bool full = ec == asio::error::no_descriptors || ec.value() == ENFILE;
+    if (!std::exchange(accept_failed_, true))
+      spdlog::warn("gateway event=accept_failed error=\"{}\" hint=\"{}\"", ec.message(),
+                   full ? "this process may open more files only by a higher limit: LimitNOFILE "
+                          "in systemd, ulimit -n"
+                        : "tried again");
+    accept_timer_.expires_after(full && close_oldest_idle() ? 0ms : accept_retry_delay);
     accept_timer_.async_wait([this](error_code wait_error) {
       if (!wait_error) accept();
     });
     return;
   }
+  accept_failed_ = false;
   waiting_.emplace(std::move(socket));
   admit();
 }
@@ -194,7 +205,11 @@ void server::impl::wait_for_room() {
 }
 
 bool server::impl::make_room() {
-  if (connections_.size() < options_.limits.connections_max + turned_away_) return true;
+  return connections_.size() < options_.limits.connections_max + turned_away_ ||
+         close_oldest_idle();
+}
+
+bool server::impl::close_oldest_idle() {
   std::shared_ptr<connection> oldest;
   for (const auto& c : connections_)
     if (c->idle() && (!oldest || c->since() < oldest->since())) oldest = c;

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace troupe::gateway::http {
 
@@ -25,13 +26,15 @@ using handler = std::function<void(request&& r, const std::shared_ptr<responder>
 /// What a server counts, for whoever keeps metrics. Called on the I/O thread.
 struct server_events {
   std::function<void(std::size_t open)> connections = [](std::size_t) {};
-  /// Refused before any handler saw it (431, 413, 408, 400), or `client_gone`, `client_stalled`.
+  /// Refused before any handler saw it (431, 421, 413, 408, 400), or `client_gone`,
+  /// `client_stalled`.
   std::function<void(const std::string& what)> refused = [](const std::string&) {};
 };
 
 struct server_options {
   std::string address;
-  std::uint16_t port = 0;  ///< 0: any free one
+  std::uint16_t port = 0;                 ///< 0: any free one
+  std::vector<std::string> server_names;  ///< `gateway.server_names`
   config::limits limits;
   server_events events;
   std::shared_ptr<trust::credentials> credentials;  ///< null: plain HTTP; else TLS only

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/gateway/http/client_stream.hpp"
+#include "actors/gateway/http/host_check.hpp"
 #include "actors/gateway/http/server.hpp"
 
 #include <boost/asio/io_context.hpp>
@@ -35,6 +36,7 @@ class server::impl {
   const std::shared_ptr<wake_list>& wake() const { return wake_; }
   const server_events& events() const { return options_.events; }
   const handler& on_request() const { return on_request_; }
+  const known_names& known() const { return known_; }
   bool draining() const { return draining_; }
   std::uint64_t body_bytes_max() const;
   /// Bodies on their way take as much memory as prompts that are held may, and no more. False: they
@@ -54,6 +56,7 @@ class server::impl {
   void on_accept(boost::system::error_code ec, asio::ip::tcp::socket socket);
   void admit();
   bool make_room();
+  bool close_oldest_idle();
   void wait_for_room();
   std::shared_ptr<connection> take_in();
   client_stream stream_of(asio::ip::tcp::socket socket);
@@ -64,6 +67,7 @@ class server::impl {
   void check_drained();
 
   server_options options_;
+  known_names known_;
   handler on_request_;
   asio::io_context io_;
   asio::ip::tcp::acceptor acceptor_;
@@ -76,6 +80,7 @@ class server::impl {
   bool sweeping_ = false;
   bool accepting_ = false;
   bool waiting_for_room_ = false;
+  bool accept_failed_ = false;
   bool full_ = false;             // a client has waited in vain
   std::size_t turned_away_ = 0;   // of `connections_`
   std::uint64_t body_bytes_ = 0;  // of bodies that are being received

@@ -144,6 +144,24 @@ TEST_CASE("nesting is counted outside strings and comments", "[config]") {
   CHECK(place->column == 5 + nesting_max);
 }
 
+TEST_CASE("names as in DNS", "[config]") {
+  for (const auto* good : {"*", "a", "localhost", "llm.example.com", "*.example.com", "LLM-1.x",
+                           "a_b", "xn--bcher-kva.example"}) {
+    INFO(good);
+    CHECK(is_dns_pattern(good));
+  }
+  for (const auto* bad :
+       {"", ".", "*.", "**", "*a", "a.*", "a..b", ".a", "a.", "-a", "a b", "a:80", "http://a",
+        "b\xc3\xbc"
+        "cher",
+        "[::1]"}) {
+    INFO(bad);
+    CHECK_FALSE(is_dns_pattern(bad));
+  }
+  CHECK(is_dns_pattern(std::string(253, 'a')));
+  CHECK_FALSE(is_dns_pattern(std::string(254, 'a')));
+}
+
 TEST_CASE("CPUs and ranges of them", "[config]") {
   using range = std::pair<std::uint32_t, std::uint32_t>;
   CHECK(parse_cpus("0") == range{0, 0});

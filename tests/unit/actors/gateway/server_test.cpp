@@ -3,6 +3,7 @@
 
 #include "actors/gateway/gateway.hpp"
 #include "tests/support/fake_desk.hpp"
+#include "tests/support/few_descriptors.hpp"
 #include "tests/support/http_client.hpp"
 
 #include <catch2/catch.hpp>
@@ -215,11 +216,12 @@ TEST_CASE("routes", "[gateway]") {
       {get("/"), 404, "unknown_url"},
       {get("/v1/chat/completions"), 405, "Allow: POST"},
       {post("/v1/models", "{}"), 405, "Allow: GET"},
-      {"OPTIONS /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n", 204, "Allow: POST, OPTIONS"},
-      {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: "
+      {"OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n", 204, "Allow: POST, OPTIONS"},
+      {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+       "text/plain\r\nContent-Length: "
        "2\r\n\r\n{}",
        415, "Content-Type"},
-      {"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 415,
+      {"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", 415,
        "Content-Type"},
       {post("/v1/completions", "{}", "Content-Encoding: gzip\r\n"), 415, "Content-Encoding"},
       {post("/v1/completions", "{}", "X-Request-Timeout-Ms: soon\r\n"), 400,
@@ -227,8 +229,8 @@ TEST_CASE("routes", "[gateway]") {
       {post("/v1/completions", "{}", "X-Request-Id: " + std::string(129, 'a') + "\r\n"), 400,
        "X-Request-Id"},
       {post("/v1/completions", "{}", "X-Request-Id: a event=forged\r\n"), 400, "X-Request-Id"},
-      {get("http://gateway:1/healthz?x"), 200, "ok"},
-      {get("http://gateway:1"), 404, "unknown_url"},
+      {get("http://localhost:1/healthz?x"), 200, "ok"},
+      {get("http://localhost:1"), 404, "unknown_url"},
       // Never anything but UTF-8, whatever a message repeats.
       {get("/\xff"), 404, "URL: GET /\xEF\xBF\xBD."},
       {get("/" + std::string(198, 'x') + "\u00e9"), 404, "x\xEF\xBF\xBD."},
@@ -248,7 +250,7 @@ TEST_CASE("routes", "[gateway]") {
     CHECK(has(answer, r.part));
     CHECK(has(answer, "X-Request-Id: "));
   }
-  c.send("HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  c.send("HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const auto head = c.read_until("\r\n\r\n");
   REQUIRE(status_of(head) == 200);
   REQUIRE(has(head, "Content-Length: 15"));
@@ -288,9 +290,10 @@ TEST_CASE("a request in single bytes, and a chunked body", "[gateway]") {
   const auto body = chat("words", false);
   char size[16];
   std::snprintf(size, sizeof size, "%zx", body.size());
-  c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-         "Transfer-Encoding: chunked\r\n\r\n" +
-         std::string(size) + "\r\n" + body + "\r\n0\r\n\r\n");
+  c.send(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n" +
+      std::string(size) + "\r\n" + body + "\r\n0\r\n\r\n");
   REQUIRE(status_of(c.read_reply()) == 200);
 }
 
@@ -312,7 +315,8 @@ TEST_CASE("Expect: 100-continue", "[gateway]") {
   f.start();
   const auto body = chat("words", false);
   const auto head = [&](std::size_t size) {
-    return "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+           "application/json\r\n"
            "Expect: 100-continue\r\nContent-Length: " +
            std::to_string(size) + "\r\n\r\n";
   };
@@ -330,7 +334,8 @@ TEST_CASE("what is too large is refused, and the answer arrives", "[gateway]") {
   f.start();
   {
     raw_client c{f.port()};
-    c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n");
+    c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+           "100000000\r\n\r\n");
     const std::string megabyte(1U << 20U, 'x');
     for (int i = 0; i < 100 && c.send(megabyte); ++i) {
     }
@@ -340,21 +345,22 @@ TEST_CASE("what is too large is refused, and the answer arrives", "[gateway]") {
   }
   {
     raw_client c{f.port()};  // of unknown length
-    c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    c.send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+           "chunked\r\n\r\n");
     const auto chunk = "10000\r\n" + std::string(65'536, 'x') + "\r\n";
     for (int i = 0; i < 16; ++i) c.send(chunk);
     REQUIRE(status_of(c.read_reply()) == 413);
   }
   {
     raw_client c{f.port()};
-    std::string text = "GET /healthz HTTP/1.1\r\n";
+    std::string text = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n";
     for (int i = 0; i < 10'000; ++i) text += "X-H" + std::to_string(i) + ": 1\r\n";
     c.send(text + "\r\n");
     REQUIRE(status_of(c.read_reply()) == 431);
   }
   {
     raw_client c{f.port()};
-    std::string text = "GET /healthz HTTP/1.1\r\n";
+    std::string text = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n";
     for (int i = 0; i < 101; ++i) text += "A: 1\r\n";
     c.send(text + "\r\n");
     const auto answer = c.read_reply();
@@ -399,7 +405,7 @@ TEST_CASE("a body whose end could be seen elsewhere is refused with all that fol
     for (const auto& length :
          {std::string{}, "Content-Length: " + std::to_string(inner.size()) + "\r\n"})
       for (const bool length_first : {false, true}) {
-        const auto text = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n" +
+        const auto text = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" +
                           (length_first ? length + head : head + length) + "\r\n" + inner;
         INFO(text);
         raw_client c{f.port()};
@@ -422,7 +428,7 @@ TEST_CASE("bodies on their way have a limit together, and give back what they ha
   f.start();
   const auto begun = [&](std::size_t bytes) {
     auto c = std::make_unique<raw_client>(f.port());
-    c->send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    c->send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             "Content-Length: " +
             std::to_string(bytes) + "\r\n\r\n{");
     return c;
@@ -465,7 +471,7 @@ TEST_CASE("slow headers, slow bodies and idle connections end", "[gateway]") {
   raw_client header{f.port()};
   header.send("GET /healthz HTTP/1.1\r\nHos");
   raw_client body{f.port()};
-  body.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{");
+  body.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{");
   raw_client idle{f.port()};
   idle.send(get("/healthz"));
   REQUIRE(silent.read_all().empty());
@@ -475,6 +481,26 @@ TEST_CASE("slow headers, slow bodies and idle connections end", "[gateway]") {
   REQUIRE(status_of(idle.read_reply()) == 200);
   REQUIRE(idle.read_all().empty());
   REQUIRE(idle.closed());
+}
+
+TEST_CASE("without descriptors, who is idle makes room", "[gateway]") {
+  fixture f;
+  f.start();
+  raw_client warm{f.port()};
+  warm.send(get("/healthz"));
+  REQUIRE(status_of(warm.read_reply()) == 200);
+  // Each client here has both ends in this process: two idle ones, and one end of a third.
+  const test::few_descriptors few{5};
+  raw_client a{f.port()}, b{f.port()};
+  for (auto* c : {&a, &b}) {
+    c->send(get("/healthz"));
+    REQUIRE(status_of(c->read_reply()) == 200);
+  }
+  raw_client late{f.port()};
+  late.send(get("/healthz"));
+  CHECK(status_of(late.read_reply()) == 200);
+  CHECK(warm.read_all().empty());
+  CHECK(warm.closed());
 }
 
 TEST_CASE("a client that goes away cancels its request", "[gateway]") {
@@ -544,7 +570,7 @@ TEST_CASE("what surrounds the chunks of a body is bounded like headers, and refu
   fixture f;
   f.start();
   const std::string head =
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Transfer-Encoding: chunked\r\n\r\n";
   const std::string much(40'000, 'e');
   std::string some_each;
