@@ -46,6 +46,9 @@ namespace {
 /// Read at once from a terminal.
 constexpr std::size_t read_bytes_max = 64 * 1024;
 
+/// What strangers can have logged as often as they like is logged once.
+using refusals = directory::refusal_log;
+
 using proof_atom = caf::atom_constant<caf::atom("conproof")>;
 
 /// A terminal's connection: cuts bytes into messages, and writes messages as frames.
@@ -56,6 +59,7 @@ struct port_state {
   caf::actor session;
   frame_reader frames;
   std::shared_ptr<const link::tls_peers> peers;  ///< null: plain
+  std::shared_ptr<refusals> heard;               ///< of all ports, which have one thread
   bool introduced = false;
   static constexpr const char* name = "console-port";
 
@@ -86,7 +90,8 @@ struct port_state {
     while (true) {
       auto m = frames.next();
       if (!m) {
-        spdlog::warn("event=console_closed reason=\"{}\"", m.error().message);
+        if (heard->hear(m.error().message, self->clock().now()) == refusals::verdict::log)
+          spdlog::warn("event=console_closed reason=\"{}\"", m.error().message);
         return self->quit();
       }
       if (!*m) return;
@@ -102,8 +107,10 @@ struct port_state {
 
 caf::behavior port_behavior(caf::stateful_actor<port_state, caf::io::broker>* self,
                             caf::io::connection_handle connection, const caf::actor& listener,
-                            const std::shared_ptr<const link::tls_peers>& peers) {
+                            const std::shared_ptr<const link::tls_peers>& peers,
+                            const std::shared_ptr<refusals>& heard) {
   auto& s = self->state;
+  s.heard = heard;
   s.connection = connection;
   s.listener = listener;
   s.peers = peers;
@@ -144,8 +151,9 @@ caf::behavior doorman_behavior(caf::io::broker* self, const caf::actor& listener
   self->set_down_handler([self](caf::down_msg&) { self->quit(); });
   self->monitor(listener);
   return {
-      [self, listener, peers](const caf::io::new_connection_msg& x) {
-        self->fork(port_behavior, x.handle, listener, peers);
+      [self, listener, peers,
+       heard = std::make_shared<refusals>()](const caf::io::new_connection_msg& x) {
+        self->fork(port_behavior, x.handle, listener, peers, heard);
       },
       [self](const caf::io::acceptor_closed_msg&) { self->quit(); },
   };
@@ -157,14 +165,17 @@ struct listener_state {
   caf::actor doorman;
   std::map<caf::actor_addr, supervision::child_report> sessions;
   std::uint64_t next = 1;
+  refusals heard;
   static constexpr const char* name = "console-listener";
 
   explicit listener_state(caf::event_based_actor* s) : self(s) {}
 
   void admit(const terminal_here& x) {
     if (sessions.size() >= sessions_max) {
-      spdlog::warn("event=console_refused host={} reason=\"there are {} sessions\"", options.host,
-                   sessions.size());
+      constexpr auto* why = "there are as many sessions as there may be";
+      if (heard.hear(why, self->clock().now()) == refusals::verdict::log)
+        spdlog::warn("event=console_refused host={} reason=\"{}: {}\"", options.host, why,
+                     sessions.size());
       return self->send_exit(x.port, caf::exit_reason::user_shutdown);
     }
     session_options o;
@@ -235,11 +246,9 @@ open_port open(caf::actor_system& system, const listener_options& options) {
   o->credentials = options.credentials;
   o->roles = {trust::role::operator_, trust::role::viewer};
   // All connections have one thread.
-  o->on_refused = [heard = std::make_shared<directory::refusal_log>()](const std::string&,
-                                                                       const error& why) {
-    using log = directory::refusal_log;
-    if (heard->hear(why.message, std::chrono::steady_clock::now()) == log::verdict::log)
-      spdlog::warn("event=console_refused reason=\"{}\"", log::shown(why.message));
+  o->on_refused = [heard = std::make_shared<refusals>()](const std::string&, const error& why) {
+    if (heard->hear(why.message, std::chrono::steady_clock::now()) == refusals::verdict::log)
+      spdlog::warn("event=console_refused reason=\"{}\"", refusals::shown(why.message));
   };
   // Ports look after their own time, so that nobody has to sweep the room.
   auto door = link::open_door(system, options.port, options.address, link::tls_guard(o),

@@ -84,6 +84,11 @@ std::vector<std::string> console_names(const certificate_folder& folder) {
 }
 
 expected<std::string> read_pem_file(const std::string& path) {
+  // A pipe would keep whoever reads waiting.
+  struct stat s {};
+  if (::stat(path.c_str(), &s) != 0)
+    return file_error("file_unreadable", path, std::strerror(errno));
+  if (!S_ISREG(s.st_mode)) return file_error("file_unreadable", path, "it is not a file");
   errno = 0;
   std::ifstream in{path, std::ios::binary};
   if (!in) return file_error("file_unreadable", path, std::strerror(errno));

@@ -68,6 +68,11 @@ class work {
 
   /// Of the cluster, with its key.
   expected<identity_pem> ca() const {
+    if (!exists(folder_.ca()) && exists(folder_.ca_key()))
+      return error{"no_ca", folder_.ca() +
+                                ": it is gone, though the CA's key is here; `troupe cert "
+                                "create --new-ca` makes a new CA, and all certificates "
+                                "anew"};
     if (!exists(folder_.ca()))
       return error{"no_ca", folder_.ca() + ": there is no CA; `troupe cert create` makes one"};
     if (!exists(folder_.ca_key()))

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 namespace troupe::apps {
@@ -27,6 +29,11 @@ std::shared_ptr<trust::credentials> load(trust::credential_files files, trust::t
     on_problem({where, loaded.error().message});
     return nullptr;
   }
+  struct stat s {};
+  if (::stat(files.key.c_str(), &s) == 0 && (s.st_mode & S_IROTH) != 0)
+    on_warning({where, fmt::format("{}: everybody on this machine may read this private key; "
+                                   "chmod 600 ends that",
+                                   files.key)});
   const auto until = (*loaded)->own().not_after;
   if (until <= now)
     on_warning({where, fmt::format("{}: it ended on {}, and clients will refuse it; renew it",

@@ -4,7 +4,9 @@
 #include <catch2/catch.hpp>
 
 #include <openssl/ssl.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 
 using namespace troupe;
@@ -42,6 +44,17 @@ TEST_CASE("files that fit make a context, and new ones a new one", "[trust]") {
   // Not looked at yet.
   CHECK(c->context(start + 10s + look_interval - 1ms) == first);
   CHECK(c->context(start + 10s + look_interval) != first);
+}
+
+TEST_CASE("what is no file is refused, and keeps nobody waiting", "[trust]") {
+  fixture f;
+  const auto path = f.certificates.folder.host("h0");
+  std::filesystem::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const auto c = f.load();
+  REQUIRE_FALSE(c);
+  CHECK(c.error().code == "file_unreadable");
+  CHECK(c.error().message == path + ": it is not a file");
 }
 
 TEST_CASE("new files that do not fit are refused, and the old ones stay in use", "[trust]") {

@@ -146,6 +146,17 @@ TEST_CASE("a new CA replaces everything, only when told to", "[cert]") {
   CHECK(trust::check_issued(f.read("host-h0.pem"), f.read("ca.pem"), now));
 }
 
+TEST_CASE("a CA's key whose certificate is gone is not gone round in circles with", "[cert]") {
+  fixture f;
+  REQUIRE(f.create() == 0);
+  fs::remove(f.root + "/certificates/ca.pem");
+  CHECK(f.create() == 1);
+  CHECK(has(f.err, "ca.pem: it is gone"));
+  CHECK(has(f.err, "--new-ca"));
+  CHECK(f.create(true) == 0);
+  CHECK(f.create() == 0);
+}
+
 TEST_CASE("without the CA's key nothing is made, and it is said where that is", "[cert]") {
   fixture f;
   REQUIRE(f.create() == 0);
