@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <thread>
@@ -197,6 +198,9 @@ expected<std::shared_ptr<transfer::hand_over_service>> start_hand_overs(
                                here.address.find('.') != std::string::npos
                            ? "127.0.0.1"
                            : here.address;
+  // UCX opens a port on each device that it may use: none of them is to be seen from elsewhere.
+  if (config::is_loopback(here.address) && std::getenv("UCX_NET_DEVICES") == nullptr)
+    ucx.net_devices = "lo";
   auto started = transfer::hand_over_service::start(
       o, [&](transfer::events& sink) { return transfer::ucx::make_backend(ucx, sink); });
   if (!started) return std::move(started).error();

@@ -1,5 +1,6 @@
 """Who may join, and who may not: links between hosts by certificates, engines by the secret of their node's start, consoles by their role."""
 
+import ipaddress
 import os
 import shutil
 import socket
@@ -167,6 +168,13 @@ class Links(unittest.TestCase):
             c["h0"].wait_for(UP.format("h1"))
 
 
+def listening(pid):
+    """The addresses at which a process listens by TCP and IPv4."""
+    sockets = {os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir() if os.path.islink(f)}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [ipaddress.ip_address(bytes.fromhex(row[1].split(":")[0])[::-1]) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]
+
+
 class Engines(unittest.TestCase):
     def test_another_process_is_no_engine(self):
         """Started as a node starts one, but with another secret, or none."""
@@ -204,6 +212,15 @@ class Engines(unittest.TestCase):
                 with suppress(ConnectionError):
                     self.assertEqual(s.recv(100), b"")
             self.assertEqual(c.post("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 2})[0], 200)
+
+    def test_a_cluster_on_loopback_listens_nowhere_else(self):
+        """Nor does the library for KV transfers, which takes all networks that it may."""
+        with Cluster(hosts=2) as c:
+            c.start()
+            c.wait_ready()
+            addresses = [a for node in (c["h0"], c["h1"]) for pid in [node.pid, *node.engines()] for a in listening(pid)]
+            self.assertGreater(len(addresses), 6)
+            self.assertEqual([a for a in addresses if not a.is_loopback], [])
 
     @unittest.skipIf(LEFT_OUT or not shutil.which("ss"), f"no network namespaces here, or no ss: {LEFT_OUT}")
     def test_their_port_is_on_loopback(self):
