@@ -16,10 +16,35 @@
 
 #include <CLI/CLI.hpp>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
+#include <iostream>
+
+namespace {
+
+/// A standard stream that was closed would be the number of the next descriptor, and what is logged
+/// would go into a link, say.
+void open_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) == -1) (void)::open("/dev/null", O_RDWR);
+}
+
+/// A script that has its output in a file on a full disk must not take it for whole.
+int written_out(int exit_code) {
+  const bool whole = static_cast<bool>(std::cout.flush()) && std::fflush(stdout) == 0 &&
+                     std::ferror(stdout) == 0;
+  if (whole || exit_code != troupe::exit_ok) return exit_code;
+  std::fprintf(stderr, "troupe: standard output could not be written whole\n");
+  return troupe::exit_failure;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   int exit_code = troupe::exit_ok;
   CLI::App app{"Troupe serves language models on a fleet of machines."};
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
@@ -61,5 +86,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "troupe: internal error: %s\n", e.what());
     return troupe::exit_internal;
   }
-  return exit_code;
+  // A node serves on whatever becomes of those who look at what it says.
+  const bool serves = app.got_subcommand("node") || app.got_subcommand("engine");
+  return serves ? exit_code : written_out(exit_code);
 }

@@ -3,6 +3,7 @@
 #include "actors/link/handshake.hpp"
 #include "actors/link/system_config.hpp"
 #include "apps/node/console.hpp"
+#include "apps/node/descriptors.hpp"
 #include "apps/node/local_address.hpp"
 #include "apps/node/node_credentials.hpp"
 #include "apps/node/node_tree.hpp"
@@ -119,6 +120,18 @@ int check_cpus(const config::cluster& c, const config::host& self) {
   return code;
 }
 
+/// Fewer than all that limits allow: then some clients wait, or are refused, before the limit.
+void check_descriptors(const config::cluster& c, const std::string& host) {
+  const auto needed = descriptors_needed(c, host);
+  if (const auto allowed = allow_descriptors(needed); allowed < needed)
+    std::fprintf(stderr, "troupe node: %s\n",
+                 fmt::format("this process may have {} open files, but {} would be needed at "
+                             "limits.connections_max ({}): raise its limit (LimitNOFILE in "
+                             "systemd, ulimit -n), or lower limits.connections_max",
+                             allowed, needed, c.limits.connections_max)
+                     .c_str());
+}
+
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
@@ -176,6 +189,7 @@ int run_node(const node_options& options) {
                                         "build speaks {} to {}",
                                         link::protocol_version_min, link::protocol_version));
 
+  check_descriptors(cluster, options.host);
   stop_signals signals;
   set_up_log(options.log_level);
   link::system_config config{cluster.health.heartbeat_interval, cluster.health.heartbeat_timeout};

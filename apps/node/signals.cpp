@@ -12,11 +12,18 @@
 
 namespace troupe::apps {
 
-stop_signals::stop_signals() {
+stop_signals::stop_signals() : stop_signals(::isatty(STDIN_FILENO) == 1) {}
+
+stop_signals::stop_signals(bool at_terminal) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  // Before main, libucs has made it the switch that turns on all of its log.
+  if (at_terminal)
+    sigaddset(&set, SIGHUP);
+  else
+    signal(SIGHUP, SIG_IGN);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);  // a peer that went away is an error code, not an end
   signals_ = ::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -7,12 +7,15 @@
 
 namespace troupe::apps {
 
-/// SIGTERM and SIGINT as something to wait for, and a way to wake the waiter from any thread.
+/// SIGTERM and SIGINT as something to wait for, and a way to wake the waiter from any thread. At a
+/// terminal SIGHUP counts, too: it is gone. Elsewhere, below nohup say, SIGHUP means nothing.
 ///
 /// Made before any other thread is, so that all threads inherit the blocked signals.
 class stop_signals {
  public:
+  /// At a terminal: where standard input is one.
   stop_signals();
+  explicit stop_signals(bool at_terminal);
   ~stop_signals();
   stop_signals(const stop_signals&) = delete;
   stop_signals& operator=(const stop_signals&) = delete;

@@ -183,6 +183,18 @@ class Ends(unittest.TestCase):
                 c["h0"].wait_for("event=peer_down host=h1 .*", seconds=3)
                 self.assertEqual(c["h0"].stop(), 0, c["h0"].log)
 
+    def test_without_standard_streams(self):
+        """Nothing else takes their numbers, so that no log line goes into a link."""
+        with Cluster(hosts=1) as c:
+            node = subprocess.Popen(["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", TROUPE, "node", "--config", str(c.config), "--host", "h0"])
+            try:
+                fds = Path(f"/proc/{node.pid}/fd")
+                wait_until(lambda: len(list(fds.iterdir())) > 12, "a node that has begun")
+                self.assertEqual({os.readlink(fds / str(n)) for n in range(3)}, {"/dev/null"})
+            finally:
+                node.terminate()
+                node.wait(60)
+
     def test_ports_are_free_afterwards(self):
         with Cluster() as c:
             for _ in range(2):

@@ -24,6 +24,19 @@ TEST_CASE("SIGINT counts, too") {
   CHECK(s.wait() == stop_signals::cause::signal);
 }
 
+TEST_CASE("a terminal that goes away counts where there is one, and nowhere else") {
+  {
+    stop_signals s{false};
+    ::kill(::getpid(), SIGHUP);
+    CHECK(s.wait(0ms) == stop_signals::cause::timeout);
+  }
+  // As libucs leaves it: neither ignored nor an end.
+  ::signal(SIGHUP, [](int) {});
+  stop_signals s{true};
+  ::kill(::getpid(), SIGHUP);
+  CHECK(s.wait(0ms) == stop_signals::cause::signal);
+}
+
 TEST_CASE("any thread may wake the waiter") {
   stop_signals s;
   std::thread other{[&] { s.wake(); }};
