@@ -246,7 +246,9 @@ constexpr field<health> health_fields[] = {
     {"load_timeout", duration(100, 24 * hour_ms), [](health& x) -> slot { return &x.load_timeout; },
      "An engine that loads without progress is killed after it."},
     {"hang_timeout", duration(100, hour_ms), [](health& x) -> slot { return &x.hang_timeout; },
-     "An engine that shows no sign of life inside a step for so long is killed and restarted."},
+     "An engine that shows no sign of life inside a step for so long is killed and restarted. A "
+     "job "
+     "that its engine forgets for longer, while it computes for others, goes on elsewhere."},
     {"probe_after", duration(100, hour_ms), [](health& x) -> slot { return &x.probe_after; },
      "An engine where no request has got on for so long is sent a request of one token."},
     {"probe_timeout", duration(100, hour_ms), [](health& x) -> slot { return &x.probe_timeout; },

@@ -7,6 +7,9 @@ namespace troupe::msg {
 /// Code of a `JobFailed` about a job that its requester renews and its worker does not have.
 inline constexpr const char* job_lost = "job_lost";
 
+/// Code of a `JobFailed` about a job that its engine passed over again and again.
+inline constexpr const char* job_stalled = "job_stalled";
+
 /// Whether a job that ended with this code was failed by what computes: a pass that came to no end,
 /// or to no numbers. Where KV came from elsewhere it may be the fault of whoever computed that.
 constexpr bool is_engine_fault(std::string_view code) {

@@ -75,6 +75,7 @@ struct WorkerReport {
   probes @20 :UInt64;          # that were answered; in none of the other counters
   jobs @21 :UInt32;            # whatever their phase
   faults @22 :UInt64;          # jobs that the engine itself failed: a pass without an end, or without numbers
+  stalls @23 :UInt64;          # jobs that the engine forgot while others got on, ended for that
 }
 
 struct PrefixEvents {

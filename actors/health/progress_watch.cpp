@@ -48,6 +48,14 @@ std::string progress_watch::slowness() const {
                      std::chrono::duration_cast<std::chrono::milliseconds>(m.usual).count());
 }
 
+void progress_watch::remember_stalls(std::uint64_t more, time_point now) {
+  more = std::min<std::uint64_t>(more, limits_.stalls_max);
+  stalls_.insert(stalls_.end(), static_cast<std::size_t>(more), now);
+  while (stalls_.size() > limits_.stalls_max ||
+         (!stalls_.empty() && now - stalls_.front() > limits_.stall_memory))
+    stalls_.pop_front();
+}
+
 /// A step ended after so long without a sign: what it took is credible from now on.
 void progress_watch::survived(std::chrono::nanoseconds still) {
   const auto usual = usual_.predict(1, last_.at_hand);
@@ -75,6 +83,7 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
     // At the most one per pass from an engine that doesn't, and one may be of a step under way.
     if (is.ticks - last_.ticks > is.steps - last_.steps + 1) ticks_inside_ = true;
     measure(is, now);
+    remember_stalls(is.stalls - last_.stalls, now);
     if (is.steps == last_.steps + 1 && last_.stepping) survived(still_ + since);
   }
   // A step that began since then has had no time to show anything.
@@ -102,6 +111,12 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
                         std::chrono::duration_cast<std::chrono::milliseconds>(pausing_).count(),
                         limits_.pause_max.count())};
   if (slow_) return {verdict::slow, slowness()};
+  if (stalls_.size() >= limits_.stalls_max)
+    return {
+        verdict::slow,
+        fmt::format("within {} s it forgot {} of its jobs while others got on, and may again",
+                    std::chrono::duration_cast<std::chrono::seconds>(limits_.stall_memory).count(),
+                    stalls_.size())};
   return {};
 }
 

@@ -3,7 +3,9 @@
 #include "actors/health/step_model.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 
 namespace troupe::health {
@@ -20,6 +22,7 @@ struct engine_account {
   std::uint32_t jobs = 0;             ///< that the engine has, waiting ones too
   std::uint64_t transferred = 0;      ///< bytes of KV, in and out
   std::uint64_t faults = 0;           ///< jobs that it failed itself
+  std::uint64_t stalls = 0;           ///< jobs that it forgot, and that were ended for that
 };
 
 struct watch_limits {
@@ -52,11 +55,15 @@ struct watch_limits {
   /// or until it has had nothing to compute for so long, since others get the work: then it is
   /// tried again, and one slow measurement is enough.
   std::chrono::milliseconds slow_memory{60'000};
+  /// An engine that has forgotten so many jobs within so long is slow, too.
+  std::size_t stalls_max = 3;
+  std::chrono::milliseconds stall_memory{300'000};
 };
 
 enum class verdict : std::uint8_t {
   healthy,
-  slow,    ///< works, far below its usual rate: nothing new for it, nothing taken from it
+  slow,    ///< works, far below its usual rate or not on all that it has: nothing new for it,
+           ///< nothing taken from it
   hung,    ///< no progress in a step, longer than the work at hand explains, or no step at all
   broken,  ///< what it computes is of no use
 };
@@ -72,7 +79,8 @@ struct judgement {
 /// nor steps move counts, and it may take as long as its tokens took at the slowest that was ever
 /// measured here, times `slowness_allowed`. One that waits (for work, for KV that is on its
 /// way) is not in a step, but its thread still looks for work: with jobs and without steps it is
-/// stuck. Time without accounts proves nothing: that is the link's matter.
+/// stuck. One that forgets jobs again and again gets on with others: it is slow, never hung. Time
+/// without accounts proves nothing: that is the link's matter.
 class progress_watch {
  public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -85,6 +93,7 @@ class progress_watch {
  private:
   void measure(const engine_account& is, time_point now);
   std::string slowness() const;
+  void remember_stalls(std::uint64_t more, time_point now);
   void survived(std::chrono::nanoseconds still);
   std::chrono::milliseconds allowance(const engine_account& is) const;
 
@@ -114,6 +123,7 @@ class progress_watch {
   bool slow_ = false;
   std::uint32_t slow_in_row_ = 0;
   std::uint32_t recovered_in_row_ = 0;
+  std::deque<time_point> stalls_;  ///< the last ones, `stalls_max` at most
 };
 
 }  // namespace troupe::health

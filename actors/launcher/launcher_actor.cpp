@@ -263,12 +263,13 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
   if (r.getGeneration() == generation && options.watchdog)
     if (auto watchdog = options.watchdog())
       self->send(watchdog,
-                 health::engine_progress{
-                     options.engine.name,
-                     generation,
-                     {r.getSteps(), r.getTicks(), r.getPrefilledTokens() + r.getSampledTokens(),
-                      std::chrono::microseconds{r.getBusyUs()}, r.getStepping(), r.getAtHand(),
-                      r.getRunning() + r.getQueued(), r.getTransferBytes(), r.getFaults()}});
+                 health::engine_progress{options.engine.name,
+                                         generation,
+                                         {r.getSteps(), r.getTicks(),
+                                          r.getPrefilledTokens() + r.getSampledTokens(),
+                                          std::chrono::microseconds{r.getBusyUs()}, r.getStepping(),
+                                          r.getAtHand(), r.getRunning() + r.getQueued(),
+                                          r.getTransferBytes(), r.getFaults(), r.getStalls()}});
   if (r.getGeneration() == generation) progress(r.getJobs(), r.getIdle());
 }
 

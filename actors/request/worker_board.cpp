@@ -32,6 +32,7 @@ void put_figures(json_writer& w, msg::WorkerReport::Reader r) {
   count(w, "sampled_tokens", r.getSampledTokens());
   count(w, "transfer_bytes", r.getTransferBytes());
   count(w, "probes", r.getProbes());
+  count(w, "stalls", r.getStalls());
   number(w, "prefill_tokens_per_second", r.getPrefillTokensPerSecond());
   number(w, "decode_tokens_per_second", r.getDecodeTokensPerSecond());
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/directory/directory_state.hpp"
+#include "actors/health/job_watch.hpp"
 #include "actors/workers/engine_host.hpp"
 #include "gpu/text/text_model.hpp"
 
@@ -39,6 +40,7 @@ struct worker_options {
   std::string launcher;   ///< directory name
   std::string router;
   std::chrono::milliseconds report_interval{1'000};
+  health::stall_limits stall;  ///< what a job that its engine forgot is told by
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<engine_host> host;
   std::shared_ptr<const text::text_model> text;

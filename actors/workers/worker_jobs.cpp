@@ -411,10 +411,26 @@ void worker_state::watch() {
   for (auto id : partial)
     reject(jobs.at(id),
            {{"part_lost", "the next part of the prompt does not come"}, status_unavailable, true});
+  look_for_stall();
   if (options.hand_over) options.hand_over->tick(t);
   if (draining && !stopping) offer_moves();
   if (stopping && jobs.empty()) stopped();
   self->delayed_send(self, watch_interval, watch_atom::value);
+}
+
+/// A job that the engine forgot goes on elsewhere; whatever else the engine has, gets on.
+void worker_state::look_for_stall() {
+  if (planted::is(planted::bug::forget_stall)) return;
+  const auto worst = options.host->engine().gauges().passed_over;
+  auto* j = find(worst.job);
+  if (!j || j->ended) return;
+  const auto evidence = health::stall_of({worst.turns, worst.still}, options.stall);
+  if (!evidence) return;
+  ++stalls;
+  spdlog::warn("event=job_stalled worker={} generation={} job={} stalls={} evidence=\"{}\"",
+               options.self.name, options.self.generation, worst.job, stalls, *evidence);
+  fail(*j, {msg::job_stalled, *evidence}, status_unavailable, true);
+  report();
 }
 
 void worker_state::reject(const transfer::job_key& key, const std::string& reply_to,

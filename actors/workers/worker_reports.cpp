@@ -52,6 +52,7 @@ void worker_state::report() {
   d->setPrefilledTokens(g.prefilled);
   d->setProbes(g.probes);
   d->setFaults(faults);
+  d->setStalls(stalls);
   if (options.hand_over) {
     const auto wire = options.hand_over->read_gauges().wire;
     d->setTransferBytes(wire.sent_bytes + wire.received_bytes);

@@ -66,6 +66,7 @@ struct worker_state {
   std::uint64_t next_prefix_event = 0;
   float bytes_per_token = 0;
   std::uint64_t faults = 0;          ///< jobs that the engine itself failed
+  std::uint64_t stalls = 0;          ///< jobs that the engine forgot
   std::uint64_t last_prefilled = 0;  ///< at the last regular report, for rates
   std::uint64_t last_sampled = 0;
   float prefill_rate = 0;
@@ -121,6 +122,7 @@ struct worker_state {
   void renew(const link::origin& from, msg::RenewLeases::Reader in);
   void tell_lost(const std::string& requester, const transfer::job_key& key);
   void watch();
+  void look_for_stall();
   void reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why);
   void reject(job& j, const refusal& why);
   void fail(job& j, const error& why, int status, bool retryable);

@@ -248,6 +248,7 @@ class engine_process {
     w.launcher = launcher_;
     w.router = router::router_name;
     w.report_interval = cluster_.health.report_interval;
+    w.stall.still_max = cluster_.health.hang_timeout;
     w.office = office;
     w.host = host;
     w.text = loaded.text;

@@ -386,6 +386,7 @@ class chaos {
     for (const auto& a : record_.attempts) ++x.attempts[a.code];
     record_.faults = injector_.done();
     record_.taken_back = injector_.taken_back();
+    record_.forgetful = options_.planted == planted::bug::forget_job;
     record_.restart_intensity = world_.cluster().health.restart_intensity;
     record_.restart_period = world_.cluster().health.restart_period -
                              world_.cluster().health.restart_backoff_max;

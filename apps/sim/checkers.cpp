@@ -192,7 +192,8 @@ std::vector<finding> check_attempts(const run_record& r) {
                                      "")
                            : a.code == "engine_failed" || a.code == "garbage"
                                ? hit(r, c, {k::garbage}, "")
-                               : !is_broken_protocol(a.code);
+                           : a.code == msg::job_stalled ? r.forgetful
+                                                        : !is_broken_protocol(a.code);
     if (!explained)
       all.push_back({"attempts", c.name, "an attempt ended with " + a.code + ": " + a.text});
   }

@@ -87,6 +87,7 @@ struct run_record {
   std::vector<gap> no_capacity;
   std::vector<std::string> not_ready;    ///< at the end, and not failed
   std::chrono::milliseconds silence{0};  ///< until a lost peer is noticed
+  bool forgetful = false;                ///< engines forget jobs, by a bug that is planted
 };
 
 // Each is pure and says what it found.

@@ -177,6 +177,7 @@ void engine_process::serve() {
   w.launcher = launcher_;
   w.router = router::router_name;
   w.report_interval = world_.cluster->health.report_interval;
+  w.stall.still_max = world_.cluster->health.hang_timeout;
   w.office = office_;
   w.host = host_;
   w.text = text;

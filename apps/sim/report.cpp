@@ -34,7 +34,9 @@ constexpr std::array<std::string_view, planted::bugs> bug_names = {"none",
                                                                    "duplicate_token",
                                                                    "answer_twice",
                                                                    "kill_progressing",
-                                                                   "no_restart_limit"};
+                                                                   "no_restart_limit",
+                                                                   "forget_stall",
+                                                                   "forget_job"};
 
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;
 

@@ -157,6 +157,14 @@ struct step_report {
   std::chrono::microseconds forward{0};
 };
 
+/// The job that has been passed over most: others got what was due to it. One that rightly waits
+/// (behind a higher rank, for its turn, for room, for KV or a grant from elsewhere) is not.
+struct passed_over_job {
+  job_id job = 0;                      ///< 0: nobody is
+  double turns = 0;                    ///< that were due to it since it last got on
+  std::chrono::milliseconds still{0};  ///< since the first of them
+};
+
 /// Counters for liveness and load; each is read at any time from any thread.
 struct engine_gauges {
   std::uint64_t steps = 0;
@@ -173,6 +181,7 @@ struct engine_gauges {
   std::uint32_t kv_referenced = 0;
   std::uint32_t kv_cached = 0;  ///< unreferenced prefixes
   std::uint64_t probes = 0;     ///< that were answered
+  passed_over_job passed_over;
 };
 
 /// The ledger beside the engine's own truth.

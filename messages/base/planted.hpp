@@ -26,8 +26,10 @@ enum class bug : std::uint8_t {
   answer_twice,        ///< a client is told its end twice
   kill_progressing,    ///< the watchdog doesn't see progress
   no_restart_limit,    ///< whoever ends too often is restarted all the same
+  forget_stall,        ///< an engine forgets jobs that it has, and its worker doesn't see it
+  forget_job,          ///< an engine forgets jobs that it has: no checker's, since it is mended
 };
-inline constexpr std::uint8_t bugs = 19;
+inline constexpr std::uint8_t bugs = 21;
 
 /// The one that is in; set before any actor runs.
 inline bug present = bug::none;

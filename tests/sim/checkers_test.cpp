@@ -167,6 +167,10 @@ TEST_CASE("attempts end early only for what faults explain") {
   CHECK(only(check_attempts(r), "attempts"));
   r.faults.push_back(fault(fault_kind::garbage, 9, 9));
   CHECK(check_attempts(r).empty());
+  r.attempts.back().code = "job_stalled";
+  CHECK(only(check_attempts(r), "attempts"));
+  r.forgetful = true;
+  CHECK(check_attempts(r).empty());
 }
 
 TEST_CASE("books: nothing may be held") {

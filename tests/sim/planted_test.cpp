@@ -1,6 +1,7 @@
 // Each checker is proved by a bug that it must find, within a number of seeds.
 
 #include "apps/sim/report.hpp"
+#include "messages/job_codes.hpp"
 
 #include <catch2/catch.hpp>
 #include <spdlog/spdlog.h>
@@ -37,7 +38,12 @@ const std::pair<planted::bug, std::set<std::string>> expected_finders[] = {
     {planted::bug::answer_twice, {"endings"}},
     {planted::bug::kill_progressing, {"kills"}},
     {planted::bug::no_restart_limit, {"restarts"}},
+    {planted::bug::forget_stall, {"failures"}},
 };
+
+/// Bugs that production itself mends: no checker may find them.
+const planted::bug mended[] = {planted::bug::forget_job};
+constexpr std::uint64_t mended_seeds = 20;
 
 /// The first seed at which one of `finders` says something; 0: none.
 std::uint64_t found_at(planted::bug bug, const std::set<std::string>& finders) {
@@ -53,11 +59,17 @@ std::uint64_t found_at(planted::bug bug, const std::set<std::string>& finders) {
   return 0;
 }
 
+std::vector<std::string> texts(const std::vector<finding>& findings) {
+  std::vector<std::string> all;
+  for (const auto& f : findings) all.push_back(f.checker + " " + f.subject + ": " + f.text);
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("every planted bug is found by the checker that is there for it") {
   spdlog::set_level(spdlog::level::off);
-  CHECK(std::size(expected_finders) + 1 == planted::bugs);
+  CHECK(std::size(expected_finders) + std::size(mended) + 1 == planted::bugs);
   for (const auto& [bug, finders] : expected_finders) {
     const auto seed = found_at(bug, finders);
     INFO(to_string(bug));
@@ -65,6 +77,25 @@ TEST_CASE("every planted bug is found by the checker that is there for it") {
     UNSCOPED_INFO("seed " << seed);
   }
   CHECK(planted::present == planted::bug::none);
+}
+
+TEST_CASE("bugs that are mended as they happen cost no client an answer, and no engine its life") {
+  spdlog::set_level(spdlog::level::off);
+  for (const auto bug : mended) {
+    run_options o;
+    o.planted = bug;
+    o.requests = 60;
+    std::uint64_t stalled = 0;
+    for (o.seed = 1; o.seed <= mended_seeds; ++o.seed) {
+      const auto r = run_chaos(o);
+      INFO(replay_command(o));
+      CHECK(std::vector<std::string>{} == texts(r.findings));
+      if (const auto i = r.attempts.find(msg::job_stalled); i != r.attempts.end())
+        stalled += i->second;
+    }
+    INFO(to_string(bug));
+    CHECK(stalled > 0);  // it did happen
+  }
 }
 
 TEST_CASE("the names of planted bugs lead back to them") {

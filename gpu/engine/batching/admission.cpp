@@ -19,7 +19,9 @@ void batching_engine::admit_waiting() {
     report_.worked = true;
     auto j = std::move(waiting_.front());
     waiting_.erase(waiting_.begin());
-    if (j->state != job_state::ended) insert_by_rank(running_, std::move(j));
+    if (j->state == job_state::ended) continue;
+    note_admission(*j);
+    insert_by_rank(running_, std::move(j));
   }
 }
 

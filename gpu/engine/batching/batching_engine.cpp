@@ -57,6 +57,8 @@ step_report batching_engine::step(event_sink& sink) {
   if (!p.tokens.empty()) {
     run(p);
     report_.worked = true;
+  } else {
+    note_idle_step();
   }
   sweep();
   if (report_.exported_bytes + report_.imported_bytes > 0 || !arrivals_.empty())

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -37,8 +38,8 @@ class runner_memory final : public kv::backing {
 /// The engine over any runner. One step: commands → KV in and out → admission → batch → forward →
 /// sampling. Jobs are kept by rank (priority, then age) in two lists: waiting, and running (those
 /// that hold KV). Sources by meaning: submission.cpp, admission.cpp, kv_room.cpp (who gives way
-/// when cells are short), kv_transit.cpp (pieces in and out), forward.cpp, answer.cpp (from a token
-/// to a delta), reporting.cpp.
+/// when cells are short), kv_transit.cpp (pieces in and out), forward.cpp, fairness.cpp (whether
+/// each gets what is due to it), answer.cpp (from a token to a delta), reporting.cpp.
 class batching_engine final : public engine {
  public:
   batching_engine(std::unique_ptr<model_runner> runner,
@@ -76,6 +77,9 @@ class batching_engine final : public engine {
     };
     std::vector<part> parts;
     std::vector<batch_token> tokens;
+    std::uint32_t decoding = 0;         ///< sequences that a token was due to, or a turn
+    std::uint32_t unshared = 0;         ///< tokens of the budget that nobody asked for
+    const job* last_prefill = nullptr;  ///< the lowest-ranked one with a share
   };
 
   // submission.cpp
@@ -145,6 +149,14 @@ class batching_engine final : public engine {
   void pass_done(pass& p, std::chrono::microseconds took);
   void pass_without_cells(pass& p);
 
+  // fairness.cpp
+  void note_turns(const pass& p);
+  void note_idle_step();
+  void note_admission(job& admitted);
+  double due(const job& j, const pass& p, std::size_t alone) const;
+  void miss(job& j, double turns) const;
+  passed_over_job most_passed_over() const;
+
   // answer.cpp
   void sample(job& j, choice_run& c, std::size_t batch_index);
   void take_token(job& j, choice_run& c, token_id token, choice_delta delta);
@@ -203,6 +215,8 @@ class batching_engine final : public engine {
         probes{0};
     std::atomic<std::uint32_t> at_hand{0}, running{0}, queued{0}, referenced{0}, cached{0};
   } counters_;
+  mutable std::mutex passed_over_mutex_;  ///< for what must be read as a whole
+  passed_over_job passed_over_;
 };
 
 }  // namespace troupe::engine

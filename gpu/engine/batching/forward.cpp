@@ -1,12 +1,23 @@
 // Putting a pass together, computing it, and booking what it did.
 
 #include "gpu/engine/batching/batching_engine.hpp"
+#include "messages/base/planted.hpp"
 
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 namespace troupe::engine {
+
+namespace {
+
+bool is_forgotten(const job& j) {
+  constexpr job_id one_of = 8;
+  return (planted::is(planted::bug::forget_job) || planted::is(planted::bug::forget_stall)) &&
+         !j.probe && j.id % one_of == one_of - 1;
+}
+
+}  // namespace
 
 /// The job that has this pass for itself; null: all but those that must run alone have it. The two
 /// take turns, so that neither holds the other up for more than a pass. A probe comes first: its
@@ -43,7 +54,7 @@ batching_engine::pass batching_engine::compose() {
   const auto* alone = whose_turn();
   for (auto& j : running_) {
     const bool has_turn = alone == nullptr ? j->alone_passes_left == 0 : j.get() == alone;
-    if (!j->has_work() || !has_turn) continue;
+    if (!j->has_work() || !has_turn || is_forgotten(*j)) continue;
     if (!j->prompt_in) {
       participants.push_back({j.get(), nullptr, j->base->end()});
       works.push_back({j->base_missing});
@@ -62,6 +73,13 @@ batching_engine::pass batching_engine::compose() {
             [](const batch_share& a, const batch_share& b) { return a.sequence < b.sequence; });
 
   pass p;
+  p.decoding = static_cast<std::uint32_t>(std::count_if(
+      works.begin(), works.end(), [](const sequence_work& w) { return w.prefill == 0; }));
+  p.unshared = limits_.step_tokens;
+  for (const auto& share : shares) {
+    p.unshared -= share.tokens;
+    if (!share.decode) p.last_prefill = participants[share.sequence].owner;
+  }
   std::uint32_t booked = 0;
   std::uint32_t booked_growth = 0;
   for (const auto& share : shares) {
@@ -110,6 +128,7 @@ void batching_engine::run(pass& p) {
   charge(p, start, status == forward_status::done);
   switch (status) {
   case forward_status::done:
+    note_turns(p);
     pass_done(p, report_.forward);
     break;
   case forward_status::aborted:

@@ -113,6 +113,10 @@ struct job {
 
   job_cost cost;  ///< so far, until it is told
 
+  std::uint64_t last_pass = 0;  ///< number of the last pass that computed something of it
+  double turns_missed = 0;      ///< that were due to it since it last got on
+  clock_time missing_since;     ///< the first of them
+
   /// Positions that the base needs: all but the last prompt token, which is always a decode step of
   /// its own.
   position base_size() const { return static_cast<position>(prompt.size()) - 1; }

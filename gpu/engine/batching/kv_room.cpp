@@ -114,6 +114,7 @@ void batching_engine::preempt(job& j) {
     return;
   }
   release_kv(j);
+  j.turns_missed = 0;  // it makes room for others by rank
   j.state = job_state::preempted;
 }
 

@@ -73,6 +73,10 @@ void batching_engine::publish() {
                       (running_probe() != nullptr ? 1U : 0U);
   counters_.referenced = pool_.referenced();
   counters_.cached = pool_.cached();
+  {
+    std::lock_guard lock{passed_over_mutex_};
+    passed_over_ = most_passed_over();
+  }
   ++counters_.steps;
 }
 
@@ -92,6 +96,8 @@ engine_gauges batching_engine::gauges() const {
   g.kv_referenced = counters_.referenced;
   g.kv_cached = counters_.cached;
   g.probes = counters_.probes;
+  std::lock_guard lock{passed_over_mutex_};
+  g.passed_over = passed_over_;
   return g;
 }
 

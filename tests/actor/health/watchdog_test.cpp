@@ -74,6 +74,23 @@ TEST_CASE_METHOD(scene,
   CHECK(report(2).empty());
 }
 
+TEST_CASE_METHOD(scene, "an engine that forgets jobs again and again is told of as slow, once") {
+  for (std::size_t i = 0; i < watch_limits{}.stalls_max; ++i) {
+    CHECK(report().empty());
+    ++is.stalls;
+    ++is.steps;
+  }
+  std::vector<engine_judged> told;
+  for (int i = 0; i < 20; ++i) {
+    ++is.steps;
+    ++is.tokens;  // its other requests get on
+    for (auto& x : report()) told.push_back(std::move(x));
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].is.what == verdict::slow);
+  CHECK_THAT(told[0].is.evidence, Catch::Contains("forgot"));
+}
+
 TEST_CASE_METHOD(scene, "engines are judged apart") {
   for (int i = 0; i < 3; ++i) is.ticks += 30, report(1, "a"), report(1, "b");
   auto still = is;

@@ -116,6 +116,7 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   d->setBusyUs(9'000);
   d->setStepping(true);
   d->setAtHand(12);
+  d->setStalls(2);
   s.office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", 101},
                  std::move(d).freeze().value());
   s.run();
@@ -129,6 +130,7 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   CHECK(told[0].account.busy == 9ms);
   CHECK(told[0].account.stepping);
   CHECK(told[0].account.at_hand == 12);
+  CHECK(told[0].account.stalls == 2);
   auto judge = [&](std::uint64_t generation, health::verdict what) {
     caf::anon_send(s.launcher, health::engine_judged{
                                    "decode/p/h0.0",

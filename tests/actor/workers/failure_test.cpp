@@ -3,6 +3,9 @@
 
 #include "tests/actor/workers/fleet.hpp"
 
+#include "messages/base/planted.hpp"
+#include "messages/job_codes.hpp"
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -205,5 +208,52 @@ TEST_CASE("a drain that takes too long moves its jobs elsewhere") {
   f.finish({x.a});
   REQUIRE(x.a->end);
   CHECK(x.a->ids == expected);
+  f.check_all_idle();
+}
+
+TEST_CASE("a job that its engine forgets goes on elsewhere, and nobody else notices") {
+  struct plant {
+    plant() { planted::present = planted::bug::forget_job; }
+    ~plant() { planted::present = planted::bug::none; }
+  };
+  const bool apart = GENERATE(false, true);
+  const auto expected = reference(long_wish());
+  const plant bug;
+  fleet f;
+  for (int i = 0; i < 2; ++i) {
+    const auto index = std::to_string(i);
+    const auto generation = static_cast<std::uint64_t>(i + 1);
+    if (apart) f.add("prefill/p/a." + index, generation + 2, msg::Role::PREFILL);
+    f.add((apart ? "decode/p/a." : "both/p/a.") + index, generation,
+          apart ? msg::Role::DECODE : msg::Role::BOTH);
+  }
+  std::vector<fleet::asked> asked;
+  std::vector<std::shared_ptr<answer>> answers;
+  for (int i = 0; i < 24; ++i) {
+    asked.push_back(f.ask(long_wish()));
+    answers.push_back(asked.back().a);
+    f.turns(2);
+  }
+  f.finish(answers);
+  std::size_t forgotten = 0;
+  for (const auto& x : asked) {
+    REQUIRE(x.a->end);
+    CHECK(x.a->ids == expected->ids);
+    CHECK(x.a->text == expected->text);
+    const auto timeline = f.hub.front->timeline_json(x.name);
+    if (timeline.find("\"error\":\"") == std::string::npos) continue;
+    ++forgotten;
+    CHECK_THAT(timeline, Catch::Contains(msg::job_stalled));
+  }
+  CHECK(forgotten >= 2);
+  CHECK(forgotten <= asked.size() / 2);
+  std::map<std::string, std::uint64_t> stalls;
+  for (auto& [from, e] : f.take_envelopes<msg::WorkerReport>(f.launcher)) {
+    msg::view<msg::WorkerReport> r{e};
+    stalls[r->getWorker().cStr()] = r->getStalls();
+  }
+  std::uint64_t sum = 0;
+  for (const auto& [worker, count] : stalls) sum += count;
+  CHECK(sum >= forgotten);
   f.check_all_idle();
 }

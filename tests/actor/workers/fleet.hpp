@@ -140,6 +140,7 @@ struct fleet : deterministic_system {
     limits.prefix_reuse = terms.prefix_reuse;
     engine::engine_options options;
     options.piece_bytes_max = piece_bytes;
+    options.now = [this] { return now(); };
     auto engine = engine::make_batching_engine(std::make_unique<engine::simulated_runner>(o), text,
                                                limits, options);
     directory::entry e;

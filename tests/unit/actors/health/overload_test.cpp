@@ -2,6 +2,7 @@
 // over the simulated model, looked at each second as its node does. Whoever makes progress is never
 // killed, and load delays no probe.
 
+#include "actors/health/job_watch.hpp"
 #include "actors/health/probe_policy.hpp"
 #include "tests/unit/gpu/engine/engine_fixture.hpp"
 
@@ -51,6 +52,7 @@ struct world {
   job_id next_job = 1;
   double asked_tokens = 0;
   std::vector<std::string> kills;
+  double most_turns_missed = 0;
   // A probe that is sent though nobody would: how long it takes.
   job_id probe_job = 0;
   time_point probe_sent;
@@ -102,6 +104,9 @@ struct world {
     is.jobs = g.running + g.queued;
     if (const auto j = watch.judge(is, next_report); j.what == health::verdict::hung)
       kills.push_back(j.evidence);
+    if (auto stall = health::stall_of({g.passed_over.turns, g.passed_over.still}, {}))
+      kills.push_back(*std::move(stall));
+    most_turns_missed = std::max(most_turns_missed, g.passed_over.turns);
     (void)probing.due(is, next_report);
     if (const auto j = probing.judge(); j.what != health::verdict::healthy)
       kills.push_back(j.evidence);
@@ -146,7 +151,8 @@ struct world {
 
 TEST_CASE(
     "ten minutes of five times the load, with prompts up to 128k tokens: no engine that makes "
-    "progress is killed, and no probe waits for more than the pass under way") {
+    "progress is killed, no job taken for forgotten, and no probe waits for more than the pass "
+    "under way") {
   const auto k = GENERATE(kind{"ticking", 4'000, 512, true}, kind{"silent", 4'000, 512, false},
                           kind{"silent, with steps of ten seconds", 200, 2'048, false});
   const auto seed = std::random_device{}();
@@ -154,6 +160,7 @@ TEST_CASE(
   world w{k, seed};
   w.run();
   CHECK(w.kills == std::vector<std::string>{});
+  CHECK(w.most_turns_missed <= 2);
   // It was an overload, and it worked all the time.
   const auto computed = static_cast<double>(w.machine->gauges().prefilled);
   CHECK(computed > 0.5 * k.prefill_tokens_per_second * std::chrono::duration<double>(span).count());

@@ -1,3 +1,4 @@
+#include "actors/health/job_watch.hpp"
 #include "actors/health/progress_watch.hpp"
 
 #include <catch2/catch.hpp>
@@ -244,6 +245,51 @@ TEST_CASE("an engine that was slow and has had nothing to do is tried again, wit
     p.per_token /= 10;
     for (int i = 0; i < 100; ++i) REQUIRE(p.work(8).what == verdict::healthy);
   }
+}
+
+TEST_CASE("an engine that forgets jobs again and again is slow, and never hung") {
+  patient p;
+  p.learn();
+  p.is.jobs = 9;
+  for (std::size_t i = 1; i < p.limits.stalls_max; ++i) {
+    ++p.is.stalls;
+    REQUIRE(p.work(8).what == verdict::healthy);
+  }
+  SECTION("so often within the time that is remembered") {
+    ++p.is.stalls;
+    const auto is = p.work(8);
+    CHECK(is.what == verdict::slow);
+    CHECK_THAT(is.evidence, Catch::Contains("forgot 3 of its jobs"));
+    auto lasts = 0ms;
+    while (p.work(8).what == verdict::slow && lasts < 1h) lasts += report;
+    CHECK(lasts > p.limits.stall_memory / 2);
+    CHECK(lasts <= p.limits.stall_memory + 2 * report);
+  }
+  SECTION("each long after the one before: that is no habit") {
+    for (int i = 0; i < 10; ++i) {
+      for (auto t = 0ms; t <= p.limits.stall_memory; t += report) p.work(8);
+      ++p.is.stalls;
+      REQUIRE(p.work(8).what == verdict::healthy);
+    }
+  }
+  SECTION("many at once, for ever") {
+    for (int i = 0; i < 1'000; ++i) {
+      p.is.stalls += 100;
+      REQUIRE(p.work(8).what == verdict::slow);
+    }
+  }
+}
+
+TEST_CASE("a job is taken for forgotten when it missed many turns, and for long") {
+  const stall_limits limits;
+  const auto turns = limits.turns_max;
+  const auto still = limits.still_max;
+  CHECK_FALSE(stall_of({}, limits));
+  CHECK_FALSE(stall_of({turns * 100, still}, limits));  // a quick engine
+  CHECK_FALSE(stall_of({turns, still * 100}, limits));  // a slow one, or one that stood still
+  const auto found = stall_of({turns + 1, still + 1ms}, limits);
+  REQUIRE(found);
+  CHECK_THAT(*found, Catch::Contains("5001 ms") && Catch::Contains("33 turns"));
 }
 
 TEST_CASE("whoever makes progress is never hung, however slow and however loaded", "[random]") {
