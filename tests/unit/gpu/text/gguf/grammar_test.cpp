@@ -87,7 +87,7 @@ TEST_CASE("schemas that llama.cpp would loop on, or ignore in part, are refused 
   const auto refused = [&](const std::string& schema, const char* place) {
     INFO(schema.substr(0, 200));
     request r{{"user", "go"}};
-    set_schema(r, schema.c_str());
+    set_schema(r, schema);
     const auto why = render_error(*model, r);
     CHECK(why.code == "invalid_schema");
     CHECK(why.message.find(place) != std::string::npos);
@@ -225,9 +225,8 @@ TEST_CASE("what no grammar can hold of a pattern is refused by name") {
                                   {R"(^a\\)", "`\\` at the end"}}) {
     INFO(pattern);
     request r{{"user", "go"}};
-    set_schema(r, (R"({"properties": {"a": {"type": "string", "pattern": ")" +
-                   std::string(pattern) + "\"}}}")
-                      .c_str());
+    set_schema(r, R"({"properties": {"a": {"type": "string", "pattern": ")" + std::string(pattern) +
+                      "\"}}}");
     const auto why = render_error(*model, r);
     CHECK(why.code == "invalid_schema");
     CHECK(why.parameter == "response_format.json_schema");
@@ -249,7 +248,7 @@ TEST_CASE("what schemas may have at the most, they have soon") {
         std::string(R"({"type": "string", "pattern": "^[0-9]{1,255}[^)({}\\]]{2}\\(x$"})")}) {
     INFO(schema.substr(0, 100));
     request r{{"user", "go"}};
-    set_schema(r, schema.c_str());
+    set_schema(r, schema);
     CHECK(model->make_constraint(rendered(*model, r).plan));
   }
 }
