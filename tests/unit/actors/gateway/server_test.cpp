@@ -6,9 +6,11 @@
 #include "tests/support/few_descriptors.hpp"
 #include "tests/support/http_client.hpp"
 
+#include <boost/asio/error.hpp>
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -489,6 +491,10 @@ TEST_CASE("without descriptors, who is idle makes room", "[gateway]") {
   raw_client warm{f.port()};
   warm.send(get("/healthz"));
   REQUIRE(status_of(warm.read_reply()) == 200);
+  // UndefinedBehaviorSanitizer needs a pipe where it meets a type for the first time.
+  const boost::system::error_code full{EMFILE, boost::system::system_category()};
+  REQUIRE(full == boost::asio::error::no_descriptors);
+  REQUIRE(!full.message().empty());
   // Each client here has both ends in this process: two idle ones, and one end of a third.
   const test::few_descriptors few{5};
   raw_client a{f.port()}, b{f.port()};
