@@ -2,6 +2,7 @@
 
 #include "actors/launcher/child_process.hpp"
 #include "messages/base/exit_codes.hpp"
+#include "tests/support/few_descriptors.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -49,27 +50,6 @@ expected<std::unique_ptr<process>> run_shell(outcome& o, const std::string& scri
   x.on_exit = [&o](exit_status s) { o.ended.set_value(s); };
   return child_process::start(std::move(x));
 }
-
-/// Lets this process open just so many descriptors more.
-class few_descriptors {
- public:
-  explicit few_descriptors(std::size_t left) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    std::vector<int> taken;
-    // The lowest free numbers are given out first: the limit is the number after the last allowed.
-    for (std::size_t i = 0; i <= left; ++i) taken.push_back(::open("/dev/null", O_RDONLY));
-    auto now = before_;
-    now.rlim_cur = static_cast<rlim_t>(taken.back());
-    ::setrlimit(RLIMIT_NOFILE, &now);
-    for (int fd : taken) ::close(fd);
-  }
-  ~few_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  few_descriptors(const few_descriptors&) = delete;
-  few_descriptors& operator=(const few_descriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 bool exists(pid_t pid) { return ::kill(pid, 0) == 0; }
 
@@ -155,7 +135,7 @@ TEST_CASE("a child that cannot be watched is not left running, and the reason is
     outcome o;
     expected<std::unique_ptr<process>> p = error{};
     {
-      few_descriptors few{left};  // 4: both pipes, but no descriptor of the child
+      const test::few_descriptors few{left};  // 4: both pipes, but no descriptor of the child
       p = run_shell(o, "sleep 60");
     }
     REQUIRE_FALSE(p);
