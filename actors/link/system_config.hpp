@@ -1,9 +1,11 @@
 #pragma once
 
 #include "actors/link/post_office.hpp"
+#include "actors/link/thrifty_sharing.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
+#include <caf/scheduler/coordinator.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -26,7 +28,9 @@ class system_config : public caf::actor_system_config {
     add_message_types<caf::id_block::troupe_messages>();
     add_message_types<caf::id_block::troupe_link>();
     load<caf::io::middleman>();
-    set("scheduler.policy", caf::atom("sharing"));
+    module_factories.emplace_back([](caf::actor_system& system) -> caf::actor_system::module* {
+      return new caf::scheduler::coordinator<thrifty_sharing>(system);  // the system's from here on
+    });
     set("scheduler.max-threads", scheduler_threads);
     set("middleman.workers", std::size_t{0});
     set("middleman.heartbeat-interval", caf::timespan{heartbeat_interval});

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <caf/policy/unprofiled.hpp>
+#include <caf/resumable.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+
+namespace troupe::link {
+
+/// A scheduler's policy (CAF's concept): one queue for all workers, as CAF's `work_sharing`, but a
+/// worker that makes others runnable wakes nobody as long as it will get to them itself within a
+/// few turns. Waking a thread costs as much as several turns of actors that decide and forward, and
+/// a chain of them (hub, router, hub, request, link) would wander from thread to thread.
+///
+/// What comes from elsewhere (a socket, a timer) always wakes a worker that sleeps, and whoever
+/// takes a turn wakes the next while more are waiting than it is to run itself. So a turn that
+/// takes long holds up at most `turns_ahead` others, and only until anything comes from outside.
+class thrifty_sharing : public caf::policy::unprofiled {
+ public:
+  /// Turns that wait for the running one rather than wake somebody.
+  static constexpr std::size_t turns_ahead = 4;
+
+  struct coordinator_data {
+    explicit coordinator_data(caf::scheduler::abstract_coordinator*) {}
+    std::mutex mutex;
+    std::condition_variable woken;
+    std::deque<caf::resumable*> queue;
+    std::size_t asleep = 0;
+  };
+  struct worker_data {
+    explicit worker_data(caf::scheduler::abstract_coordinator*) {}
+  };
+
+  template <class Coordinator>
+  void central_enqueue(Coordinator* self, caf::resumable* job) {
+    put(d(self), job);
+  }
+  template <class Worker>
+  void external_enqueue(Worker* self, caf::resumable* job) {
+    put(d(self->parent()), job);
+  }
+  template <class Worker>
+  void internal_enqueue(Worker* self, caf::resumable* job) {
+    put(d(self->parent()), job);
+  }
+  template <class Worker>
+  void resume_job_later(Worker* self, caf::resumable* job) {
+    internal_enqueue(self, job);
+  }
+
+  template <class Worker>
+  caf::resumable* dequeue(Worker* self) {
+    auto& all = d(self->parent());
+    works_for = &all;
+    std::unique_lock lock{all.mutex};
+    while (all.queue.empty()) {
+      ++all.asleep;
+      all.woken.wait(lock);
+      --all.asleep;
+    }
+    auto* job = all.queue.front();
+    all.queue.pop_front();
+    wake_beyond(turns_ahead, all, lock);
+    return job;
+  }
+
+  template <class Worker, class Use>
+  void foreach_resumable(Worker*, Use) {}
+  template <class Coordinator, class Use>
+  void foreach_central_resumable(Coordinator* self, Use use) {
+    // Whoever is told of its end may send in its last moment, and so come here.
+    for (auto& all = d(self);;) {
+      std::unique_lock lock{all.mutex};
+      if (all.queue.empty()) return;
+      auto* job = all.queue.front();
+      all.queue.pop_front();
+      lock.unlock();
+      use(job);
+    }
+  }
+
+ private:
+  /// Of whom this thread is a worker. CAF's own word for it, whether it names the worker, is not
+  /// enough: what is sent in nobody's name (`anon_send`) names none.
+  static inline thread_local const coordinator_data* works_for = nullptr;
+
+  static void put(coordinator_data& all, caf::resumable* job) {
+    const auto may_wait = works_for == &all ? turns_ahead : 0;
+    std::unique_lock lock{all.mutex};
+    all.queue.push_back(job);
+    wake_beyond(may_wait, all, lock);
+  }
+
+  /// Not under the lock, which whoever wakes needs first.
+  static void wake_beyond(std::size_t may_wait, coordinator_data& all,
+                          std::unique_lock<std::mutex>& lock) {
+    const bool wake = all.asleep > 0 && all.queue.size() > may_wait;
+    lock.unlock();
+    if (wake) all.woken.notify_one();
+  }
+};
+
+}  // namespace troupe::link

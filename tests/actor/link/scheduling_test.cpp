@@ -1,0 +1,154 @@
+// Which worker of a real scheduler runs what: see actors/link/thrifty_sharing.hpp.
+
+#include "actors/link/system_config.hpp"
+
+#include <caf/all.hpp>
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+using namespace troupe::link;
+
+namespace {
+
+/// Nothing takes that long when all is well.
+constexpr std::chrono::seconds patience{30};
+
+using go_atom = caf::atom_constant<caf::atom("go")>;
+
+/// A turn: what runs when its actor gets `go`.
+using turn = std::function<void()>;
+
+caf::behavior runs(caf::event_based_actor*, const turn& what) {
+  return {[what](go_atom) { what(); }};
+}
+
+/// Something that is waited for, and said on another thread.
+struct event {
+  void say() { promise.set_value(); }
+  bool wait() { return future.wait_for(patience) == std::future_status::ready; }
+  std::promise<void> promise;
+  std::future<void> future = promise.get_future();
+};
+
+struct scheduling {
+  caf::actor actor(turn what) {
+    all.push_back(system.spawn(runs, std::move(what)));
+    return all.back();
+  }
+  ~scheduling() {
+    for (auto& a : all) caf::anon_send_exit(a, caf::exit_reason::kill);
+  }
+  static void go(const caf::actor& a) { caf::anon_send(a, go_atom::value); }
+
+  system_config config;
+  caf::actor_system system{config};
+  std::vector<caf::actor> all;
+};
+
+}  // namespace
+
+namespace {
+
+/// What the policy sees of a coordinator and of its workers.
+struct pool {
+  thrifty_sharing::coordinator_data& data() { return shared; }
+  thrifty_sharing::coordinator_data shared{nullptr};
+};
+struct worker {
+  pool* parent() { return &all; }
+  pool& all;
+};
+struct job final : caf::resumable, caf::ref_counted {
+  resume_result resume(caf::execution_unit*, std::size_t) override { return done; }
+  void intrusive_ptr_add_ref_impl() override { ref(); }
+  void intrusive_ptr_release_impl() override { deref(); }
+};
+
+}  // namespace
+
+TEST_CASE("what one turn makes runnable, a few, stays with its worker, in order") {
+  pool all;
+  thrifty_sharing policy;
+  std::vector<job> few(thrifty_sharing::turns_ahead);
+  job first, last;
+  worker one{all}, two{all};
+  policy.central_enqueue(&all, &first);
+  REQUIRE(policy.dequeue(&one) == &first);  // this thread is a worker from here on
+  caf::resumable* other = nullptr;
+  std::thread sleeper{[&] { other = policy.dequeue(&two); }};
+  for (bool asleep = false; !asleep; std::this_thread::yield()) {
+    const std::lock_guard lock{all.shared.mutex};
+    asleep = all.shared.asleep == 1;
+  }
+  for (auto& x : few) policy.internal_enqueue(&one, &x);
+  for (auto& x : few) CHECK(policy.dequeue(&one) == &x);
+  std::thread{[&] { policy.external_enqueue(&one, &last); }}.join();  // no worker's thread
+  sleeper.join();
+  CHECK(other == &last);
+}
+
+TEST_CASE_METHOD(scheduling, "more than that wakes another worker while the turn goes on") {
+  event one_ran;
+  bool was_run = false;
+  std::vector<caf::actor> many;
+  for (std::size_t i = 0; i <= thrifty_sharing::turns_ahead; ++i)
+    many.push_back(actor([&, i] {
+      if (i == 0) one_ran.say();
+    }));
+  event over;
+  go(actor([&] {
+    for (const auto& a : many) go(a);
+    was_run = one_ran.wait();  // this turn ends only after another's
+    over.say();
+  }));
+  REQUIRE(over.wait());
+  CHECK(was_run);
+}
+
+TEST_CASE_METHOD(scheduling,
+                 "behind a turn that takes long, what waits goes on when anything comes "
+                 "from outside") {
+  event waits, waiting_ran, outside_ran, over;
+  const auto waiting = actor([&] { waiting_ran.say(); });
+  bool ran = false;
+  go(actor([&] {
+    go(waiting);
+    waits.say();
+    ran = waiting_ran.wait() && outside_ran.wait();
+    over.say();
+  }));
+  REQUIRE(waits.wait());
+  go(actor([&] { outside_ran.say(); }));  // from this thread, which is no worker
+  REQUIRE(over.wait());
+  CHECK(ran);
+}
+
+TEST_CASE_METHOD(scheduling, "thousands of turns from several threads all run") {
+  constexpr int senders = 4;
+  constexpr int each = 5'000;
+  std::atomic<int> left{senders * each * 2};
+  event over;
+  const auto done = [&] {
+    if (--left == 0) over.say();
+  };
+  const auto last = actor(done);
+  const auto relay = actor([&, last] {
+    go(last);
+    done();
+  });
+  std::vector<std::thread> threads;
+  for (int i = 0; i < senders; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < each; ++k) go(relay);
+    });
+  for (auto& t : threads) t.join();
+  CHECK(over.wait());
+}
