@@ -2,6 +2,7 @@
 
 #include "actors/directory/readiness.hpp"
 #include "actors/link/guarded.hpp"
+#include "actors/request/burst.hpp"
 #include "actors/request/deadline_queue.hpp"
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/poison_policy.hpp"
@@ -201,10 +202,13 @@ struct hub_state {
 
   void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
     std::uint32_t index = 0;
+    burst all{self};
     for (auto stream : batch.getStreams()) {
-      tell(msg::read(stream.getKey()).id, batch_slice{e, index});
+      if (auto i = requests.find(msg::read(stream.getKey()).id); i != requests.end())
+        all.send(i->second.actor, batch_slice{e, index});
       ++index;
     }
+    all.run();
   }
 
   void renew() {
