@@ -76,9 +76,8 @@ std::string to_json(const timeline& t) {
 }
 
 void timeline_store::put(const timeline& t) {
-  auto json = to_json(t);
   std::lock_guard lock{mutex_};
-  if (by_id_.insert_or_assign(t.id, std::move(json)).second) order_.push_back(t.id);
+  if (by_id_.insert_or_assign(t.id, t).second) order_.push_back(t.id);
   while (order_.size() > timelines_max) {
     by_id_.erase(order_.front());
     order_.pop_front();
@@ -88,7 +87,7 @@ void timeline_store::put(const timeline& t) {
 std::string timeline_store::get(const std::string& id) const {
   std::lock_guard lock{mutex_};
   auto i = by_id_.find(id);
-  return i == by_id_.end() ? std::string{} : i->second;
+  return i == by_id_.end() ? std::string{} : to_json(i->second);
 }
 
 }  // namespace troupe::request

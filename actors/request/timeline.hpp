@@ -59,7 +59,7 @@ class timeline_store {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> by_id_;
+  std::map<std::string, timeline> by_id_;
   std::deque<std::string> order_;
 };
 

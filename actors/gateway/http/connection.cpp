@@ -339,7 +339,7 @@ bool connection::refill() {
   out_.clear();
   out_sent_ = 0;
   if (last_portion_) return false;
-  auto p = answer_->take({});
+  auto p = answer_->take(std::exchange(spare_, {}));
   if (p.begins) add_head(p);
   if (p.stream && !head_only_) {
     if (!p.bytes.empty()) {
@@ -349,6 +349,10 @@ bool connection::refill() {
         out_ += p.bytes;
     }
     if (p.ended && chunked_) append_buffers(out_, bhttp::make_chunk_last());
+  }
+  if (!p.ended && p.bytes.capacity() <= out_bytes_kept_max) {
+    spare_ = std::move(p.bytes);
+    spare_.clear();
   }
   last_portion_ = p.ended;
   return !out_.empty();
@@ -382,8 +386,11 @@ void connection::add_head(responder::portion& p) {
 }
 
 void connection::write() {
-  while (true) {
-    if (out_sent_ == out_.size() && !refill()) break;
+  // What comes after it was taken wakes us again.
+  for (bool taken = false;;) {
+    if (out_sent_ == out_.size()) {
+      if (std::exchange(taken, true) || !refill()) break;
+    }
     if (stream_.encrypted()) return write_encrypted();
     error_code ec;
     const auto sent = stream_.socket().write_some(
@@ -445,6 +452,7 @@ void connection::end_answer() {
   answer_.reset();
   out_.clear();
   if (out_.capacity() > out_bytes_kept_max) out_ = {};
+  spare_ = {};
   out_sent_ = 0;
   server_.answer_done();
 }

@@ -95,6 +95,7 @@ class connection : public std::enable_shared_from_this<connection> {
   clock::time_point progress_;                   // of writing
   std::optional<clock::time_point> full_since_;  // the responder's buffer
   std::string out_;                              // framed bytes on their way
+  std::string spare_;                            // empty: memory for the responder's next bytes
   std::size_t out_sent_ = 0;
   std::size_t discarded_bytes_ = 0;
   unsigned version_ = 11;
