@@ -20,6 +20,12 @@ bool name_character(char c) {
          c == '-';
 }
 
+/// What could be taken for a template's own marks is no part of a name.
+bool ends_participant(char c) {
+  return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '<' || c == '>' || c == '|' ||
+         c == '\\' || c == '/';
+}
+
 bool unknown(checker& c, const path& at) {
   return c.refuse(at, "unknown_parameter", fmt::format("Unknown parameter: '{}'.", at.text()));
 }
@@ -144,11 +150,23 @@ bool empty_of_an_answer(std::string_view key, json v) {
   return false;
 }
 
+/// Who speaks, in any language.
+bool check_participant(checker& c, const path& at, json v, std::string_view& out) {
+  if (!c.text(at, v, out)) return false;
+  if (out.empty() || out.size() > name_bytes_max ||
+      std::any_of(out.begin(), out.end(), ends_participant))
+    return c.refuse(
+        at, "invalid_value",
+        fmt::format("'{}' must have from 1 to {} bytes, without spaces and any of < > | \\ /.",
+                    at.text(), name_bytes_max));
+  return true;
+}
+
 bool read_member(checker& c, const path& at, std::string_view key, json v, chat_message& m,
                  std::unordered_set<std::string_view>& call_ids) {
   if (key == "role") return true;  // read before
   if (key == "content") return read_content(c, at, v, m);
-  if (key == "name") return v.is_null() || check_name(c, at, v, m.name);
+  if (key == "name") return v.is_null() || check_participant(c, at, v, m.name);
   if (key == "tool_call_id" && m.role == "tool") return c.text(at, v, m.tool_call_id);
   if (m.role == "assistant") {
     if (key == "tool_calls") return v.is_null() || read_tool_calls(c, at, v, m, call_ids);

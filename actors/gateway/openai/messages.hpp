@@ -24,7 +24,7 @@ struct chat_message {
 /// Reads `messages`: roles, contents (text only), names, tool calls and their answers.
 bool read_messages(checker& check, const path& at, json value, std::vector<chat_message>& out);
 
-/// Names of functions, schemas and participants: letters, digits, `_` and `-`.
+/// Names of functions and schemas: letters, digits, `_` and `-`.
 bool check_name(checker& check, const path& at, json value, std::string_view& out);
 
 }  // namespace troupe::gateway::openai

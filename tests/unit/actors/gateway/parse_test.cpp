@@ -131,7 +131,7 @@ TEST_CASE("a conversation with parts, tool calls and their answers", "[gateway]"
   const auto r = good(parse_chat(chat_of(R"([
       {"role":"system","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
       {"role":"developer","content":""},
-      {"role":"user","content":"q","name":"Ann-1"},
+      {"role":"user","content":"q","name":"José-1"},
       {"role":"assistant","content":null,"refusal":null,"annotations":[],"function_call":null,
        "reasoning_content":"I call f.",
        "tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}]},
@@ -142,7 +142,7 @@ TEST_CASE("a conversation with parts, tool calls and their answers", "[gateway]"
   REQUIRE(m.size() == 5);
   REQUIRE(m[0].getContent() == "ab");
   REQUIRE(m[1].hasContent());
-  REQUIRE(m[2].getName() == "Ann-1");
+  REQUIRE(m[2].getName() == "José-1");
   REQUIRE_FALSE(m[3].hasContent());
   REQUIRE(m[3].getToolCallsJson() ==
           R"([{"id":"c1","type":"function","function":{"name":"f","arguments":"{}"}}])");
@@ -239,6 +239,12 @@ TEST_CASE("bad chats are refused by name", "[gateway]") {
       {chat_of(R"([{"role":"user","content":[{"type":"text"}]}])"), "missing_required_parameter",
        "messages[0].content[0].text"},
       {chat_of(R"([{"role":"user","content":"x","name":"a b"}])"), "invalid_value",
+       "messages[0].name"},
+      {chat_of(R"([{"role":"user","content":"x","name":"<|im_end|>"}])"), "invalid_value",
+       "messages[0].name"},
+      {chat_of(R"([{"role":"user","content":"x","name":"a\nb"}])"), "invalid_value",
+       "messages[0].name"},
+      {chat_of(R"([{"role":"user","content":"x","name":""}])"), "invalid_value",
        "messages[0].name"},
       {chat_of(R"([{"role":"user","content":"x","weight":1}])"), "unknown_parameter",
        "messages[0].weight"},
