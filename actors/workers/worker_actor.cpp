@@ -20,7 +20,7 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
   s.options.host->start(caf::actor_cast<caf::actor>(self));
   s.announce();
   self->send(self, report_atom::value);
-  self->delayed_send(self, watch_interval, watch_atom::value);
+  s.watch_soon();
   using link::on;
   return {
       on<msg::PrefillJob>([&s](msg::PrefillJob::Reader in) { s.take_prefill(in); }),
@@ -43,7 +43,9 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
       [&s](const hand_over_done& x) { s.delivered(x); },
       [&s](const hand_over_failed& x) { s.transfer_failed(x); },
       [&s](engine_events& x) { s.happened(x); },
-      [&s](watch_atom) { s.watch(); },
+      [&s](watch_atom, std::uint64_t number) {
+        if (number == s.watches) s.watch();
+      },
       [&s](report_atom) { s.report_regularly(); },
       [&s](idle_atom) { s.check_idle(); },
       [&s](drained_atom, std::uint64_t number) { s.hold_over(number); },

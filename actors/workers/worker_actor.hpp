@@ -24,8 +24,9 @@ inline constexpr std::size_t assembly_bytes_max = 256U << 20U;
 inline constexpr std::chrono::milliseconds assembly_silence_max{10'000};
 /// A probe's content: it is prepared on the actor's own thread. A longer one is no probe.
 inline constexpr std::uint32_t probe_content_bytes_max = 4'096;
-/// How often leases, deadlines and transfers are looked at.
+/// How often leases, deadlines and transfers are looked at, with jobs and without.
 inline constexpr std::chrono::milliseconds watch_interval{100};
+inline constexpr std::chrono::milliseconds idle_watch_interval{1'000};
 /// Until an idle report follows the last event that may have made the worker idle.
 inline constexpr std::chrono::milliseconds idle_check_delay{10};
 /// What cancelled jobs get to leave the engine when the worker is told to stop.

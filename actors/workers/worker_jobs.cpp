@@ -94,6 +94,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   options.host->route(j.id, {key, reply_to});
   open[key] = j.id;
   idle_told = false;
+  watch_soon();
   return &jobs.emplace(j.id, std::move(j)).first->second;
 }
 
@@ -415,7 +416,19 @@ void worker_state::watch() {
   if (options.hand_over) options.hand_over->tick(t);
   if (draining && !stopping) offer_moves();
   if (stopping && jobs.empty()) stopped();
-  self->delayed_send(self, watch_interval, watch_atom::value);
+  watches_closely = false;
+  if (jobs.empty())
+    watch_after(idle_watch_interval);
+  else
+    watch_soon();
+}
+
+void worker_state::watch_soon() {
+  if (!std::exchange(watches_closely, true)) watch_after(watch_interval);
+}
+
+void worker_state::watch_after(std::chrono::milliseconds pause) {
+  self->delayed_send(self, pause, watch_atom::value, ++watches);
 }
 
 /// A job that the engine forgot goes on elsewhere; whatever else the engine has, gets on.

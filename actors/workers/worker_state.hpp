@@ -60,6 +60,8 @@ struct worker_state {
   time_point move_at;       ///< and what runs then is moved
   std::uint64_t holds = 0;  ///< a timer of an earlier one is void
   bool told_stopped = false;
+  std::uint64_t watches = 0;  ///< a timer of an earlier one is void
+  bool watches_closely = false;
   bool idle_told = false;
   bool idle_check_due = false;
   std::unordered_set<std::uint64_t> blocks;  ///< prefixes here, for a shard that asks again
@@ -122,6 +124,8 @@ struct worker_state {
   void renew(const link::origin& from, msg::RenewLeases::Reader in);
   void tell_lost(const std::string& requester, const transfer::job_key& key);
   void watch();
+  void watch_soon();
+  void watch_after(std::chrono::milliseconds pause);
   void look_for_stall();
   void reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why);
   void reject(job& j, const refusal& why);

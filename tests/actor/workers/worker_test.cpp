@@ -126,6 +126,20 @@ TEST_CASE_METHOD(alone, "a job ends at its deadline") {
   check_all_idle();
 }
 
+TEST_CASE_METHOD(alone,
+                 "a worker that had nothing to do looks at its first job's deadline at once") {
+  // Wherever it stands between two of the looks that it takes without jobs.
+  for (terms t; t.attempt <= 10; ++t.attempt) {
+    advance(workers::idle_watch_interval + workers::watch_interval);
+    t.deadline_ms = 50;
+    give(t);
+    work();
+    advance(2 * workers::watch_interval);
+    CHECK(failures<msg::JobFailed>() == lines{"deadline_exceeded"});
+    check_all_idle();
+  }
+}
+
 TEST_CASE_METHOD(alone, "a job for another incarnation never arrives") {
   terms t;
   t.generation = 2;
