@@ -15,6 +15,9 @@ namespace troupe::link {
 /// Threads that run actors. Actors here decide and forward; what computes has threads of its own.
 inline constexpr std::size_t scheduler_threads = 2;
 
+/// Messages that an actor handles before others have their turn.
+inline constexpr std::size_t turn_messages_max = 32;
+
 /// The settings of every actor system of the project.
 ///
 /// CAF's defaults would never notice a frozen peer (no heartbeats), and are slower for few threads:
@@ -32,6 +35,7 @@ class system_config : public caf::actor_system_config {
       return new caf::scheduler::coordinator<thrifty_sharing>(system);  // the system's from here on
     });
     set("scheduler.max-threads", scheduler_threads);
+    set("scheduler.max-throughput", turn_messages_max);
     set("middleman.workers", std::size_t{0});
     set("middleman.heartbeat-interval", caf::timespan{heartbeat_interval});
     set("middleman.connection-timeout", caf::timespan{heartbeat_timeout});

@@ -16,9 +16,11 @@ namespace troupe::link {
 /// few turns. Waking a thread costs as much as several turns of actors that decide and forward, and
 /// a chain of them (hub, router, hub, request, link) would wander from thread to thread.
 ///
-/// What comes from elsewhere (a socket, a timer) always wakes a worker that sleeps, and whoever
-/// takes a turn wakes the next while more are waiting than it is to run itself. So a turn that
-/// takes long holds up at most `turns_ahead` others, and only until anything comes from outside.
+/// What another thread makes runnable (a socket, a timer) always wakes a worker that sleeps, and
+/// whoever takes a turn wakes the next while more are waiting than it is to run itself. So a turn
+/// that takes long holds up at most `turns_ahead` others, until it ends or an actor that was idle
+/// gets a message from outside. Turns must be short, also where many messages wait: the system
+/// bounds them (`turn_messages_max`).
 class thrifty_sharing : public caf::policy::unprofiled {
  public:
   /// Turns that wait for the running one rather than wake somebody.
@@ -89,13 +91,14 @@ class thrifty_sharing : public caf::policy::unprofiled {
   static inline thread_local const coordinator_data* works_for = nullptr;
 
   static void put(coordinator_data& all, caf::resumable* job) {
-    const auto may_wait = works_for == &all ? turns_ahead : 0;
     std::unique_lock lock{all.mutex};
     all.queue.push_back(job);
-    wake_beyond(may_wait, all, lock);
+    if (works_for == &all) return wake_beyond(turns_ahead, all, lock);
+    // Under the lock: once a worker has the job, the system may end before this thread goes on.
+    if (all.asleep > 0) all.woken.notify_one();
   }
 
-  /// Not under the lock, which whoever wakes needs first.
+  /// By a worker, so not under the lock, which whoever wakes needs first.
   static void wake_beyond(std::size_t may_wait, coordinator_data& all,
                           std::unique_lock<std::mutex>& lock) {
     const bool wake = all.asleep > 0 && all.queue.size() > may_wait;

@@ -74,43 +74,34 @@ struct job final : caf::resumable, caf::ref_counted {
 
 }  // namespace
 
-TEST_CASE("what one turn makes runnable, a few, stays with its worker, in order") {
+TEST_CASE("a few that one turn makes runnable stay with its worker; one more wakes another") {
   pool all;
   thrifty_sharing policy;
   std::vector<job> few(thrifty_sharing::turns_ahead);
-  job first, last;
+  job first, one_more;
   worker one{all}, two{all};
   policy.central_enqueue(&all, &first);
   REQUIRE(policy.dequeue(&one) == &first);  // this thread is a worker from here on
-  caf::resumable* other = nullptr;
-  std::thread sleeper{[&] { other = policy.dequeue(&two); }};
-  for (bool asleep = false; !asleep; std::this_thread::yield()) {
+  const auto sleeps = [&] {
     const std::lock_guard lock{all.shared.mutex};
-    asleep = all.shared.asleep == 1;
-  }
+    return all.shared.asleep == 1;
+  };
+  std::promise<caf::resumable*> taken;
+  std::thread sleeper{[&] { taken.set_value(policy.dequeue(&two)); }};
+  while (!sleeps()) std::this_thread::yield();
   for (auto& x : few) policy.internal_enqueue(&one, &x);
-  for (auto& x : few) CHECK(policy.dequeue(&one) == &x);
-  std::thread{[&] { policy.external_enqueue(&one, &last); }}.join();  // no worker's thread
+  // Whoever had been woken would have taken one by then.
+  std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  CHECK(sleeps());
+  policy.internal_enqueue(&one, &one_more);
+  auto other = taken.get_future();
+  const bool woken = other.wait_for(patience) == std::future_status::ready;
+  CHECK(woken);
+  if (!woken) std::thread{[&] { policy.external_enqueue(&two, &first); }}.join();
   sleeper.join();
-  CHECK(other == &last);
-}
-
-TEST_CASE_METHOD(scheduling, "more than that wakes another worker while the turn goes on") {
-  event one_ran;
-  bool was_run = false;
-  std::vector<caf::actor> many;
-  for (std::size_t i = 0; i <= thrifty_sharing::turns_ahead; ++i)
-    many.push_back(actor([&, i] {
-      if (i == 0) one_ran.say();
-    }));
-  event over;
-  go(actor([&] {
-    for (const auto& a : many) go(a);
-    was_run = one_ran.wait();  // this turn ends only after another's
-    over.say();
-  }));
-  REQUIRE(over.wait());
-  CHECK(was_run);
+  CHECK(other.get() == &few[0]);
+  for (std::size_t i = 1; i < few.size(); ++i) CHECK(policy.dequeue(&one) == &few[i]);
+  CHECK(policy.dequeue(&one) == &one_more);
 }
 
 TEST_CASE_METHOD(scheduling,

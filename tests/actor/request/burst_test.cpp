@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,22 @@ TEST_CASE_METHOD(crowd, "one that has more waiting goes on at the scheduler, and
     if (x[0] == 'a') of_a.push_back(x);
   REQUIRE(of_a.size() == 20);
   for (int i = 0; i < 20; ++i) CHECK(of_a[static_cast<std::size_t>(i)] == "a " + std::to_string(i));
+}
+
+TEST_CASE_METHOD(crowd, "of a crowd, the scheduler gets its part at once") {
+  std::vector<caf::actor> many;
+  for (int i = 0; i < 200; ++i) many.push_back(listener(std::to_string(i)));
+  std::size_t within = 0;
+  in_a_turn([&](caf::event_based_actor* self) {
+    burst all{self};
+    for (const auto& a : many) all.send(a, std::string{"x"});
+    all.run();
+    within = said.size();
+  });
+  CHECK(within > 1);
+  CHECK(within < 200);
+  CHECK(std::set<std::string>(said.begin(), said.end()).size() == 200);
+  CHECK(said.size() == 200);
 }
 
 TEST_CASE_METHOD(crowd, "a burst that ends before it ran leaves all to the scheduler") {
