@@ -54,6 +54,7 @@ struct leg {
   std::uint32_t cached_tokens = 0;
   std::vector<std::string> exclude;  ///< workers that failed this prompt, the latest last
   std::size_t record = 0;            ///< of the running attempt, in the timeline
+  std::size_t records = 0;           ///< of this prompt
 
   // What the running attempt holds; cleared as a whole.
   std::shared_ptr<held_route> route;

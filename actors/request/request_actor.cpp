@@ -72,14 +72,17 @@ struct request_state {
     return l && !l->finished && !over ? l : nullptr;
   }
   attempt_record& record_of(leg& l) { return account.attempts[l.record]; }
+  void begin_record(leg& l) {
+    if (l.records == attempt_records_max) return;
+    ++l.records;
+    l.record = account.attempts.size();
+    account.attempts.emplace_back();
+  }
 
   void start_attempt(leg& l) {
     l.pausing = false;
     if (l.suspected.must_be_alone()) l.last_alone = l.attempt;
-    if (!std::exchange(l.waited, false)) {
-      l.record = account.attempts.size();
-      account.attempts.emplace_back();
-    }
+    if (!std::exchange(l.waited, false)) begin_record(l);
     record_of(l) = {};
     record_of(l).prompt = l.prompt;
     auto e = make_route_request(*what, l, key_of(l), context->self.name);
@@ -442,8 +445,9 @@ struct request_state {
     l.decode->done();
     l.drop_attempt();
     l.attempt = m.attempt;
-    l.record = account.attempts.size();
-    auto& r = account.attempts.emplace_back();
+    begin_record(l);
+    auto& r = record_of(l);
+    r = {};
     r.prompt = l.prompt;
     r.plan = name_of(place->getPlan());
     r.route_reason = place->getReason().cStr();

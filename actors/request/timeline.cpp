@@ -85,9 +85,14 @@ void timeline_store::put(const timeline& t) {
 }
 
 std::string timeline_store::get(const std::string& id) const {
-  std::lock_guard lock{mutex_};
-  auto i = by_id_.find(id);
-  return i == by_id_.end() ? std::string{} : to_json(i->second);
+  timeline found;
+  {
+    const std::lock_guard lock{mutex_};
+    const auto i = by_id_.find(id);
+    if (i == by_id_.end()) return {};
+    found = i->second;
+  }
+  return to_json(found);
 }
 
 }  // namespace troupe::request

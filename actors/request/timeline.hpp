@@ -32,6 +32,9 @@ struct attempt_record {
   std::string error;   ///< why the attempt ended early
 };
 
+/// Attempts of one prompt that a timeline tells of; the last one's place is the next one's, too.
+inline constexpr std::size_t attempt_records_max = 32;
+
 /// A request's account of itself.
 struct timeline {
   std::string id;
