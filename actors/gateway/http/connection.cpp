@@ -350,7 +350,7 @@ bool connection::refill() {
     }
     if (p.ended && chunked_) append_buffers(out_, bhttp::make_chunk_last());
   }
-  if (!p.ended && p.bytes.capacity() <= out_bytes_kept_max) {
+  if (!p.ended && p.bytes.capacity() <= spare_bytes_max) {
     spare_ = std::move(p.bytes);
     spare_.clear();
   }

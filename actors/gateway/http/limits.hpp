@@ -18,6 +18,8 @@ inline constexpr std::size_t discarded_bytes_max = 64 * 1024 * 1024;
 /// JSON needs more bytes than the prompt that it carries: escapes, tools, keys. A body may be this
 /// much larger than `prompt_bytes_max`: a quarter, and this. Above: 413.
 inline constexpr std::size_t body_extra_bytes = 256 * 1024;
+/// Memory of a stream that is used again for its next tokens.
+inline constexpr std::size_t spare_bytes_max = 4 * 1024;
 /// An answer's bytes are kept for the connection's next one up to this capacity.
 inline constexpr std::size_t out_bytes_kept_max = 64 * 1024;
 /// What a client should wait that was refused since too many bodies are being received.

@@ -20,10 +20,11 @@ bool name_character(char c) {
          c == '-';
 }
 
-/// What could be taken for a template's own marks is no part of a name.
+/// Spaces and control characters of ASCII, and what most templates' own marks begin or end with.
 bool ends_participant(char c) {
-  return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' || c == '<' || c == '>' || c == '|' ||
-         c == '\\' || c == '/';
+  static constexpr std::string_view marks = "<>|[]\\/";
+  return static_cast<unsigned char>(c) <= ' ' || c == '\x7f' ||
+         marks.find(c) != std::string_view::npos;
 }
 
 bool unknown(checker& c, const path& at) {
@@ -157,7 +158,7 @@ bool check_participant(checker& c, const path& at, json v, std::string_view& out
       std::any_of(out.begin(), out.end(), ends_participant))
     return c.refuse(
         at, "invalid_value",
-        fmt::format("'{}' must have from 1 to {} bytes, without spaces and any of < > | \\ /.",
+        fmt::format("'{}' must have from 1 to {} bytes, without spaces and any of < > | [ ] \\ /.",
                     at.text(), name_bytes_max));
   return true;
 }
@@ -166,7 +167,9 @@ bool read_member(checker& c, const path& at, std::string_view key, json v, chat_
                  std::unordered_set<std::string_view>& call_ids) {
   if (key == "role") return true;  // read before
   if (key == "content") return read_content(c, at, v, m);
-  if (key == "name") return v.is_null() || check_participant(c, at, v, m.name);
+  if (key == "name")
+    return v.is_null() ||
+           (m.role == "tool" ? check_name(c, at, v, m.name) : check_participant(c, at, v, m.name));
   if (key == "tool_call_id" && m.role == "tool") return c.text(at, v, m.tool_call_id);
   if (m.role == "assistant") {
     if (key == "tool_calls") return v.is_null() || read_tool_calls(c, at, v, m, call_ids);
