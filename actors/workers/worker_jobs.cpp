@@ -417,7 +417,8 @@ void worker_state::watch() {
   if (draining && !stopping) offer_moves();
   if (stopping && jobs.empty()) stopped();
   watches_closely = false;
-  if (jobs.empty())
+  // Prefill may have opened a hand-over before decode's job comes.
+  if (jobs.empty() && (!options.hand_over || options.hand_over->read_gauges().early_opens == 0))
     watch_after(idle_watch_interval);
   else
     watch_soon();

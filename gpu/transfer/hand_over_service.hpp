@@ -110,7 +110,7 @@ class hand_over_service {
   void cancel(const job_key& key, error why);
   /// Ends all sessions so. A worker's last word: callbacks hold what they work for.
   void cancel_all(const error& why);
-  /// Checks deadlines; call a few times a second.
+  /// Checks deadlines; call a few times a second while any are open, else once.
   void tick(time_point now);
   /// A worker's process has ended (`certainly_dead`) or it can't be reached: ends all sessions with
   /// it.

@@ -130,7 +130,7 @@ TEST_CASE_METHOD(alone,
                  "a worker that had nothing to do looks at its first job's deadline at once") {
   // Wherever it stands between two of the looks that it takes without jobs.
   for (terms t; t.attempt <= 10; ++t.attempt) {
-    advance(workers::idle_watch_interval + workers::watch_interval);
+    advance(workers::idle_watch_interval + t.attempt * workers::watch_interval);
     t.deadline_ms = 50;
     give(t);
     work();
