@@ -53,10 +53,6 @@ struct scheduling {
   std::vector<caf::actor> all;
 };
 
-}  // namespace
-
-namespace {
-
 /// What the policy sees of a coordinator and of its workers.
 struct pool {
   thrifty_sharing::coordinator_data& data() { return shared; }
