@@ -214,7 +214,8 @@ void launcher_state::name_suspects(const exit_status& status) {
   auto keys = d->initKeys(static_cast<unsigned>(last_words->keys.size()));
   for (unsigned i = 0; i < keys.size(); ++i) msg::write(keys[i], last_words->keys[i]);
   const auto told = std::move(d).freeze().value();
-  for (const auto& [name, e] : *options.view->get())
+  const auto all = options.view->get();
+  for (const auto& [name, e] : *all)
     if (e.role == msg::Role::REQUESTS)
       options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
 }

@@ -166,7 +166,8 @@ struct request_state {
     d->setForMs(static_cast<std::uint32_t>(poison_refused_for.count()));
     const auto notice = std::move(d).freeze().value();
     context->office->send(context->self, context->self, notice);
-    for (const auto& [name, e] : *context->view->get())
+    const auto all = context->view->get();
+    for (const auto& [name, e] : *all)
       if (e.role == msg::Role::REQUESTS && name != context->self.name)
         context->office->send({name, 0}, context->self, notice);
     fail(crashes_engines(x.engine + " " + x.reason + " while it computed nothing else"));
