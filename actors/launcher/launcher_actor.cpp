@@ -58,11 +58,7 @@ void launcher_state::announce_last(msg::EntryState s) {
 
 void launcher_state::start() {
   if (stopping) return;
-  // Whoever had no link when the last one ended hears of it now, or when its own is back.
-  if (generation > 0)
-    for (const auto& name : options.neighbours)
-      options.office->send({name, 0}, {launcher_name(options.engine), 0},
-                           end_of(options.engine.name, generation, {}));
+  const auto before = generation;
   ++starts;
   generation = options.next_generation();
   told_to_end = ordered_to_end = broken = false;
@@ -103,6 +99,7 @@ void launcher_state::start() {
     caf::anon_send(me, child_ended{g, s});
   };
   auto started = options.start(std::move(o));
+  tell_neighbours_again(before);
   if (!started) {
     spdlog::error("event=engine_start_failed engine={} reason=\"{}\"", options.engine.name,
                   started.error().message);
@@ -185,6 +182,15 @@ void launcher_state::tell_neighbours() {
   const auto told = end_of(options.engine.name, generation, last.transfer_address);
   for (const auto& name : options.neighbours)
     options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+}
+
+/// Whoever had no link when that one ended hears of it now, or when its own is back. After the start
+/// of the next: what a turn wakes stays with its thread, and a fork takes milliseconds.
+void launcher_state::tell_neighbours_again(std::uint64_t ended) {
+  if (ended == 0) return;
+  for (const auto& name : options.neighbours)
+    options.office->send({name, 0}, {launcher_name(options.engine), 0},
+                         end_of(options.engine.name, ended, {}));
 }
 
 /// While it had no link, or its process stood still, it may not have heard of ends of others: their
