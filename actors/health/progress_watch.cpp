@@ -23,7 +23,7 @@ void progress_watch::measure(const engine_account& is, time_point now) {
   const auto ratio = known ? std::chrono::duration<double>(busy_) /
                                  std::chrono::duration<double>(expected)
                            : 1;
-  slowest_ = std::max(slowest_, ratio);
+  slowest_ = std::max(ratio, 1 + (slowest_ - 1) * limits_.slowest_kept);
   if (ratio > limits_.slow_ratio) {
     ++slow_in_row_;
   } else {
@@ -36,8 +36,13 @@ void progress_watch::measure(const engine_account& is, time_point now) {
   if (recovered_in_row_ >= limits_.slow_in_row) slow_ = false;
   last_measured_ = {busy_, expected, steps_, tokens_, ratio};
   measured_at_ = now;
+  forget_measurement();
+}
+
+void progress_watch::forget_measurement() {
   busy_ = {};
   steps_ = tokens_ = 0;
+  unwatched_ = false;
 }
 
 std::string progress_watch::slowness() const {
@@ -56,7 +61,8 @@ void progress_watch::remember_stalls(std::uint64_t more, time_point now) {
     stalls_.pop_front();
 }
 
-/// A step ended after so long without a sign: what it took is credible from now on.
+/// A step ended after so long without a sign: what it took is credible from now on. What it did not
+/// compute (a step without work, between two accounts) is none of it.
 void progress_watch::survived(std::chrono::nanoseconds still) {
   const auto usual = usual_.predict(1, last_.at_hand);
   if (usual_.lessons() >= limits_.usual_after && usual.count() > 0)
@@ -82,9 +88,15 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
   if (known_) {
     // At the most one per pass from an engine that doesn't, and one may be of a step under way.
     if (is.ticks - last_.ticks > is.steps - last_.steps + 1) ticks_inside_ = true;
-    measure(is, now);
+    unwatched_ = unwatched_ || now - judged_at_ > limits_.account_gap_max;
+    if (!unwatched_) {
+      measure(is, now);
+      if (is.steps == last_.steps + 1 && last_.stepping)
+        survived(std::min<std::chrono::nanoseconds>(still_ + since, is.busy - last_.busy));
+    } else if (is.steps != last_.steps) {
+      forget_measurement();  // with the pass in which the process may have stood still
+    }
     remember_stalls(is.stalls - last_.stalls, now);
-    if (is.steps == last_.steps + 1 && last_.stepping) survived(still_ + since);
   }
   // A step that began since then has had no time to show anything.
   still_ = moved || !is.stepping || !last_.stepping ? 0ns : still_ + since;

@@ -35,6 +35,9 @@ struct watch_limits {
   std::chrono::milliseconds silent_step_max{7'000};
   /// and so many times what the slowest measurement makes of its tokens.
   double slowness_allowed = 8;
+  /// What that one was beyond the usual counts for so much less with each later one: half after
+  /// some minutes of computing.
+  double slowest_kept = 0.99;
   /// Between two steps an engine with jobs looks for work at least once a second.
   std::chrono::milliseconds pause_max{5'000};
   /// Over a link that stands a worker says something at least so often. More than its node needs to
@@ -76,11 +79,12 @@ struct judgement {
 /// Judges one incarnation of an engine by its progress. Pure: time is passed in.
 ///
 /// An engine that makes progress is never hung, however slow: only a step in which neither ticks
-/// nor steps move counts, and it may take as long as its tokens took at the slowest that was ever
-/// measured here, times `slowness_allowed`. One that waits (for work, for KV that is on its
+/// nor steps move counts, and it may take as long as its tokens took at the slowest that was
+/// measured here lately, times `slowness_allowed`. One that waits (for work, for KV that is on its
 /// way) is not in a step, but its thread still looks for work: with jobs and without steps it is
 /// stuck. One that forgets jobs again and again gets on with others: it is slow, never hung. Time
-/// without accounts proves nothing: that is the link's matter.
+/// without accounts proves nothing, neither a hang nor that steps may take so long: that is the
+/// link's matter.
 class progress_watch {
  public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -92,6 +96,7 @@ class progress_watch {
 
  private:
   void measure(const engine_account& is, time_point now);
+  void forget_measurement();
   std::string slowness() const;
   void remember_stalls(std::uint64_t more, time_point now);
   void survived(std::chrono::nanoseconds still);
@@ -109,9 +114,10 @@ class progress_watch {
   std::chrono::microseconds busy_{0};
   std::uint64_t steps_ = 0;
   std::uint64_t tokens_ = 0;
+  bool unwatched_ = false;  ///< there was a gap since, and its pass has not ended
 
   step_model usual_;    ///< what is slow is not learnt
-  double slowest_ = 1;  ///< the largest ratio of a measurement to what was usual
+  double slowest_ = 1;  ///< the largest ratio of a measurement to what was usual, see slowest_kept
   struct {
     std::chrono::microseconds busy{0};
     std::chrono::nanoseconds usual{0};

@@ -25,20 +25,27 @@ struct patient {
     now += time;
     return watch.judge(is, now);
   }
-  /// Computes for about a second, with steps of so many tokens; then reports.
+  /// Computes for about a second, with steps of so many tokens, or one step; reports meanwhile.
   judgement work(std::uint32_t tokens, bool ticks = false) {
     const auto step = per_step + per_token * tokens;
-    auto spent = 0us;
-    while (spent < report) {
-      ++is.steps;
-      is.ticks += ticks ? 30 : 1;
-      is.tokens += tokens;
-      is.busy += step;
-      spent += step;
+    auto left = step;
+    for (; left > report; left -= report) {
+      is.stepping = true;
+      is.at_hand = tokens;
+      is.ticks += ticks ? 30 : 0;
+      CHECK(wait().what != verdict::hung);
     }
+    auto spent = left;
+    step_ended(tokens, step, ticks);
+    for (; step < report && spent < report; spent += step) step_ended(tokens, step, ticks);
     is.stepping = false;
-    now += std::chrono::duration_cast<std::chrono::milliseconds>(spent);
-    return watch.judge(is, now);
+    return wait(std::chrono::duration_cast<std::chrono::milliseconds>(spent));
+  }
+  void step_ended(std::uint32_t tokens, std::chrono::microseconds took, bool ticks) {
+    ++is.steps;
+    is.ticks += ticks ? 30 : 1;
+    is.tokens += tokens;
+    is.busy += took;
   }
   void learn() {
     for (int i = 0; i < 40; ++i) {
@@ -118,6 +125,56 @@ TEST_CASE("an engine that doesn't tick has the time that its tokens explain") {
   small.learn();
   small.is.at_hand = 1;
   CHECK(small.until_hung() <= small.limits.silent_step_max + 2 * report);
+}
+
+TEST_CASE("that the whole process stood still does not make a hang credible") {
+  const bool ticks = GENERATE(false, true);
+  patient p;
+  for (int i = 0; i < 40; ++i) p.work(8, ticks), p.work(256, ticks);
+  p.work(256, ticks);
+  // Within a pass it is stopped; it goes on, and that pass takes 8 s by the clock.
+  p.is.stepping = true;
+  p.is.at_hand = 256;
+  p.wait();
+  CHECK(p.wait(8s).what == verdict::healthy);
+  p.is.stepping = false;
+  p.step_ended(256, 8s + p.per_step + 256 * p.per_token, ticks);
+  CHECK(p.wait().what == verdict::healthy);
+  // Its jobs have gone elsewhere; it has little to do since.
+  for (int i = 0; i < 10; ++i) {
+    p.step_ended(1, p.per_step + p.per_token, ticks);
+    p.wait();
+  }
+  p.is.at_hand = 512;
+  CHECK(p.until_hung() <= (ticks ? p.limits.tick_gap_max : p.limits.silent_step_max) + 2 * report);
+}
+
+TEST_CASE("a step without work that an account happens to see makes no hang credible") {
+  patient p;
+  p.learn();
+  p.is.at_hand = 1;
+  p.is.stepping = true;
+  p.wait();
+  ++p.is.steps;
+  p.is.stepping = false;
+  p.wait();
+  p.is.at_hand = 512;
+  CHECK(p.until_hung() <= p.limits.silent_step_max + 2 * report);
+}
+
+TEST_CASE("what was slow once is credible for some minutes of computing, not for ever") {
+  patient p;
+  p.learn();
+  p.is.at_hand = 256;
+  p.per_step = 5s;  // a neighbour has the machine
+  for (int i = 0; i < 3; ++i) p.work(256);
+  p.per_step = 5ms;
+  auto soon = p;
+  soon.is.at_hand = 256;
+  CHECK(soon.until_hung() > 20s);
+  for (int i = 0; i < 1'000; ++i) p.work(256);
+  p.is.at_hand = 256;
+  CHECK(p.until_hung() <= p.limits.silent_step_max + 2 * report);
 }
 
 TEST_CASE("an engine that nobody has measured has a generous time") {
