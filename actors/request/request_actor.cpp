@@ -194,15 +194,13 @@ struct request_state {
     const bool apart = route->getPrefill().getName().size() > 0;
     auto decode = make_decode_job(terms, content, l->ledger, !apart, *route);
     if (!decode) return fail(unsendable(decode.error()));
-    l->decode = hold(route->getDecode(), key);
-    context->office->send(l->decode->worker(), context->self, *std::move(decode));
+    l->decode = send_and_hold(route->getDecode(), key, *std::move(decode));
     l->reader = l->decode->worker();
     if (apart) {
       r.prefill_worker = route->getPrefill().getName().cStr();
       auto prefill = make_prefill_job(terms, content, l->ledger, *route);
       if (!prefill) return fail(unsendable(prefill.error()));
-      l->prefill = hold(route->getPrefill(), key);
-      context->office->send(l->prefill->worker(), context->self, *std::move(prefill));
+      l->prefill = send_and_hold(route->getPrefill(), key, *std::move(prefill));
       l->reader = l->prefill->worker();
     }
     if (content.bytes() > part_bytes) send_parts(*l, 0);
@@ -228,10 +226,14 @@ struct request_state {
     }
   }
 
-  std::unique_ptr<held_job> hold(msg::WorkerRef::Reader worker, const job_key& key) {
-    return std::make_unique<held_job>(context->office, context->jobs, context->self,
-                                      msg::address{worker.getName().cStr(), worker.getGeneration()},
-                                      key);
+  /// Into the book only when it is sent: the hub renews what is there, and a renewal that overtakes
+  /// its job is answered as that of a lost one.
+  template <class Job>
+  std::unique_ptr<held_job> send_and_hold(msg::WorkerRef::Reader worker, const job_key& key,
+                                          Job job) {
+    const msg::address to{worker.getName().cStr(), worker.getGeneration()};
+    context->office->send(to, context->self, std::move(job));
+    return std::make_unique<held_job>(context->office, context->jobs, context->self, to, key);
   }
 
   void refused(const msg::envelope<msg::RouteRefused>& e) {
@@ -279,11 +281,19 @@ struct request_state {
   template <class Schema>
   void job_ended_badly(const msg::envelope<Schema>& e) {
     msg::view<Schema> in{e};
-    auto* l = find(msg::read(in->getKey()));
-    if (!l) return;
+    const auto key = msg::read(in->getKey());
     const std::string worker = in->getWorker().cStr();
+    // The worker never heard of the move, and offers the stream again while it drains.
+    if (auto* l = find_move(key);
+        l && l->move->source && l->move->source->worker().name == worker) {
+      l->move->source->done();
+      return l->move.reset();
+    }
+    auto* l = find_attempt(key);
+    if (!l || over) return;
     if (!open_at(*l, worker)) return;  // its end has been told before, by itself or by others
     close_job(*l, worker);
+    if (l->finished) return;
     // Of prefill only the word of its end was lost: decode has what it needs.
     if (in->getFailure().getCode() == msg::job_lost && l->came_tokens > 0 &&
         l->decode->worker().name != worker)
@@ -460,8 +470,7 @@ struct request_state {
     if (!decode) return fail(unsendable(decode.error()));
     l.route = std::move(m.route);
     l.prefill = std::move(m.source);
-    l.decode = hold(place->getDecode(), key);
-    context->office->send(l.decode->worker(), context->self, *std::move(decode));
+    l.decode = send_and_hold(place->getDecode(), key, *std::move(decode));
     spdlog::info("event=stream_moved request={} prompt={} attempt={} from={} to={}",
                  what->external_id, l.prompt, l.attempt, r.prefill_worker, r.decode_worker);
     record();

@@ -376,7 +376,7 @@ void worker_state::renew(const link::origin& from, msg::RenewLeases::Reader in) 
   for (auto key : in.getKeys()) {
     if (auto* j = find(msg::read(key)))
       j->lease_until = now() + j->lease;
-    else
+    else if (!is_leaving_as(msg::read(key)))
       tell_lost(from.from.name, msg::read(key));
   }
 }

@@ -21,6 +21,15 @@ bool worker_state::can_leave(const job& j) const {
          j.in_engine && !j.handing_over && !j.ended && !j.departing;
 }
 
+/// Its requester renews both names from the moment that it has asked for the move.
+bool worker_state::is_leaving_as(const transfer::job_key& next) const {
+  for (auto i = open.lower_bound({next.id, next.prompt, 0});
+       i != open.end() && i->first.id == next.id && i->first.prompt == next.prompt; ++i)
+    if (const auto& to = jobs.at(i->second).departing; to && to->next_attempt == next.attempt)
+      return true;
+  return false;
+}
+
 void worker_state::offer_moves() {
   const auto t = now();
   std::size_t moving = 0;

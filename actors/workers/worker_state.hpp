@@ -107,6 +107,7 @@ struct worker_state {
 
   // worker_moves.cpp
   bool can_leave(const job& j) const;
+  bool is_leaving_as(const transfer::job_key& next) const;
   void offer_moves();
   void move(const link::origin& from, msg::MoveJob::Reader in);
   void departed(engine_events::departure& x);

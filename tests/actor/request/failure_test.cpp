@@ -1,3 +1,4 @@
+#include "messages/job_codes.hpp"
 #include "tests/actor/request/stage.hpp"
 
 using namespace troupe;
@@ -49,6 +50,25 @@ TEST_CASE_METHOD(stage, "a failed leg ends the other one and is avoided by the n
   prefill_done(again.key);
   check_all_released();
   CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains("kv_exhausted"));
+}
+
+TEST_CASE_METHOD(stage,
+                 "of a prompt that is answered, prefill's job does not stay in the book when "
+                 "the word of its end was lost") {
+  wish w;
+  w.prompts = 2;
+  auto c = submit(w);
+  const auto all = asked();
+  REQUIRE(all.size() == 2);
+  const auto& key = all[0].key;
+  route(key, decode, &prefill);
+  accept(key, prefill);
+  tokens(key, decode, 0, {1}, stop);
+  CHECK(hub.jobs->size() == 1);
+  bad_end<msg::JobFailed>(key, prefill, 503, msg::job_lost, true);
+  CHECK(hub.jobs->size() == 0);
+  CHECK(c.sink->failures.empty());
+  CHECK(asked().empty());
 }
 
 TEST_CASE_METHOD(stage, "a job that got lost on its way is done elsewhere") {

@@ -1,5 +1,6 @@
 // A stream whose worker drains goes on elsewhere, as the request sees it.
 
+#include "messages/job_codes.hpp"
 #include "tests/actor/request/stage.hpp"
 
 using namespace troupe;
@@ -112,6 +113,20 @@ TEST_CASE_METHOD(move_stage, "the worker may refuse after all: the stream goes o
   CHECK(c.sink->ends.size() == 1);
   check_all_released();
   CHECK(given(second).empty());
+}
+
+TEST_CASE_METHOD(move_stage,
+                 "the worker never heard of the move: the stream can be offered again") {
+  notice(says::wanted, key, decode);
+  asked_once();
+  place(second);
+  bad_end<msg::JobFailed>(next(), decode, 503, msg::job_lost, true);
+  CHECK(released().size() == 1);
+  CHECK(hub.jobs->size() == 1);
+  tokens(key, decode, 3, {4});
+  notice(says::wanted, key, decode);
+  const auto again = asked_once();
+  CHECK(again.move_from == decode.name);
 }
 
 TEST_CASE_METHOD(move_stage, "it ends by itself while its move is arranged") {

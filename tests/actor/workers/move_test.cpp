@@ -44,6 +44,15 @@ struct moving_fleet : fleet {
     office->send({m.name, m.generation}, {"launcher/test", 0}, *std::move(d).freeze());
     run();
   }
+  /// Of all jobs that the requests take for open at present.
+  void renew_leases() {
+    for (const auto& [worker, keys] : hub.jobs->all()) {
+      msg::draft<msg::RenewLeases> d;
+      auto list = d->initKeys(static_cast<unsigned>(keys.size()));
+      for (unsigned i = 0; i < list.size(); ++i) write(list[i], keys[i]);
+      office->send({worker.first, worker.second}, {"requests/h", 0}, *std::move(d).freeze());
+    }
+  }
   std::string timeline() { return hub.front->timeline_json(x.name); }
 };
 
@@ -69,6 +78,24 @@ TEST_CASE("a stream moves at any token, and nothing is computed twice or lost") 
     CHECK(f.prefill.host->engine().gauges().prefilled == prefilled);
     CHECK(to.host->engine().gauges().sampled > 0);
     CHECK(from.host->engine().gauges().sampled + to.host->engine().gauges().sampled == 60);
+    CHECK_THAT(f.timeline(), Catch::Contains("\"plan\":\"move\""));
+    f.check_all_idle();
+  }
+}
+
+TEST_CASE("a renewal at any moment of a move does not end it") {
+  const auto expected = reference(long_wish());
+  for (int after = 0; after < 20; ++after) {
+    INFO("turns: " << after);
+    moving_fleet f;
+    f.run_until(10);
+    f.hold(f.at());
+    for (int i = 0; i < 3; ++i) f.scheduler.advance_time(50ms);
+    f.turns(after);
+    f.renew_leases();
+    f.finish({f.x.a});
+    REQUIRE(f.x.a->end);
+    CHECK(f.x.a->ids == expected->ids);
     CHECK_THAT(f.timeline(), Catch::Contains("\"plan\":\"move\""));
     f.check_all_idle();
   }
