@@ -66,4 +66,11 @@ std::vector<engine_instance> engines_on(const cluster& c, const std::string& hos
   return out;
 }
 
+bool has_others_like(const cluster& c, const pool& p) {
+  std::size_t found = 0;
+  for (const auto& x : c.pools)
+    if (x.role == p.role && x.model == p.model) found += x.hosts.size() * x.engines_per_host;
+  return found > 1;
+}
+
 }  // namespace troupe::config

@@ -195,5 +195,8 @@ std::vector<std::uint32_t> cpus_of(const pool& p, std::uint32_t index);
 
 /// The engines of one host in file order.
 std::vector<engine_instance> engines_on(const cluster& c, const std::string& host);
+/// Another engine, anywhere, has the same role and model as those of `p`: it could go on with their
+/// streams.
+bool has_others_like(const cluster& c, const pool& p);
 
 }  // namespace troupe::config

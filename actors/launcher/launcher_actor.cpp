@@ -184,8 +184,8 @@ void launcher_state::tell_neighbours() {
     options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
 }
 
-/// Whoever had no link when that one ended hears of it now, or when its own is back. After the start
-/// of the next: what a turn wakes stays with its thread, and a fork takes milliseconds.
+/// Whoever had no link when that one ended hears of it now, or when its own is back. After the
+/// start of the next: what a turn wakes stays with its thread, and a fork takes milliseconds.
 void launcher_state::tell_neighbours_again(std::uint64_t ended) {
   if (ended == 0) return;
   for (const auto& name : options.neighbours)

@@ -15,7 +15,9 @@ namespace troupe::request {
 /// their part. Lives within one turn of its actor.
 class burst {
  public:
-  explicit burst(caf::event_based_actor* self) : self_(self) {}
+  /// `here_max`: actors that one turn runs itself. 64 are a quarter of a millisecond, if each
+  /// handles a token.
+  burst(caf::event_based_actor* self, std::size_t here_max) : self_(self), here_max_(here_max) {}
   burst(const burst&) = delete;
   burst& operator=(const burst&) = delete;
   /// Who was not run is left to the scheduler.
@@ -34,8 +36,8 @@ class burst {
   void run() {
     auto here = std::exchange(woken_.actors, {});
     // First, so that others begin meanwhile.
-    for (auto i = here_max; i < here.size(); ++i) self_->context()->exec_later(here[i]);
-    here.resize(std::min(here.size(), here_max));
+    for (auto i = here_max_; i < here.size(); ++i) self_->context()->exec_later(here[i]);
+    here.resize(std::min(here.size(), here_max_));
     // What they wake is the scheduler's, too.
     for (auto* x : here) switch (x->resume(self_->context(), turn_max)) {
       case caf::resumable::resume_later:
@@ -47,8 +49,6 @@ class burst {
   }
 
  private:
-  /// Actors that one turn runs: a quarter of a millisecond, if each handles a token.
-  static constexpr std::size_t here_max = 64;
   /// Messages of one actor at a time; one that has more goes on at the scheduler.
   static constexpr std::size_t turn_max = 4;
 
@@ -58,6 +58,7 @@ class burst {
   };
 
   caf::event_based_actor* self_;
+  std::size_t here_max_;
   unit woken_;
 };
 

@@ -202,7 +202,7 @@ struct hub_state {
 
   void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
     std::uint32_t index = 0;
-    burst all{self};
+    burst all{self, options.burst_actors_max};
     for (auto stream : batch.getStreams()) {
       if (auto i = requests.find(msg::read(stream.getKey()).id); i != requests.end())
         all.send(i->second.actor, batch_slice{e, index});

@@ -26,6 +26,7 @@ struct hub_options {
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<directory::directory_view> view;
   caf::actor directory;
+  std::size_t burst_actors_max = 64;  ///< see `burst`
 };
 
 /// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway

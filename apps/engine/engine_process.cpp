@@ -128,7 +128,7 @@ class engine_process {
     if (!loaded) return give_up(*loading, loaded.error());
     std::shared_ptr<transfer::hand_over_service> hand_over;
     if (pool_.role != config::pool_role::both ||
-        (others_like_this() && loaded->engine->info().ranges)) {
+        (config::has_others_like(cluster_, pool_) && loaded->engine->info().ranges)) {
       auto started = start_hand_overs(cluster_, here_, loaded->engine->info());
       if (!started) return give_up(*loading, started.error());
       hand_over = *std::move(started);
@@ -153,18 +153,6 @@ class engine_process {
       crash::name_faulting_thread(board_);
     } else  // it can serve without; only nobody would be named should it crash
       spdlog::error("event=no_step_board reason=\"{}\"", opened.error().message);
-  }
-
-  /// Whether a stream of this engine could go on at another one when this one drains. Of a pool
-  /// that is apart there is always the hand-over itself.
-  bool others_like_this() const {
-    std::size_t found = 0;
-    for (const auto& h : cluster_.hosts)
-      for (const auto& e : config::engines_on(cluster_, h.name)) {
-        const auto* pool = cluster_.find_pool(e.pool);
-        if (pool->role == pool_.role && pool->model == pool_.model) ++found;
-      }
-    return found > 1;
   }
 
   /// On a thread of its own, whose priority is low: an engine that comes back must not slow those

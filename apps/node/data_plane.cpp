@@ -124,6 +124,7 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          o.office = ground_.office;
          o.view = ground_.view;
          o.directory = ground_.directory;
+         o.burst_actors_max = ground_.burst_actors_max;
          auto hub = request::make_hub(system_, std::move(o));
          desk_->set(hub.front);
          std::lock_guard lock{hub_mutex_};

@@ -46,6 +46,7 @@ struct data_plane_ground {
   /// Of each actor that is announced: larger than any before. Any thread.
   std::function<std::uint64_t()> next_generation;
   std::uint64_t first_lease = 0;  ///< see `router::router_options`
+  std::size_t burst_actors_max = request::hub_options{}.burst_actors_max;
   std::shared_ptr<trust::credentials> gateway_credentials = nullptr;  ///< null: plain HTTP
 };
 

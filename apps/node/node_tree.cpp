@@ -328,11 +328,11 @@ expected<void> node_tree::start() {
   directory_ = directory::spawn_directory(system_, setup_.host, process_, office_, view_);
   ground_.push_back({directory::directory_name(setup_.host), directory_});
   if (auto listening = start_links(); !listening) return listening;
-  data_ = std::make_unique<data_plane>(system_, setup_.cluster,
-                                       data_plane_ground{setup_.host, office_, view_, directory_,
-                                                         [this] { return next_generation(); },
-                                                         setup_.world.first_lease,
-                                                         setup_.credentials.gateway});
+  data_ = std::make_unique<data_plane>(
+      system_, setup_.cluster,
+      data_plane_ground{setup_.host, office_, view_, directory_,
+                        [this] { return next_generation(); }, setup_.world.first_lease,
+                        setup_.world.burst_actors_max, setup_.credentials.gateway});
   if (auto listening = data_->open_gateway(); !listening) return listening;
   supervision::supervisor_options o;
   o.name = "node/" + setup_.host;

@@ -38,6 +38,7 @@ struct node_world {
   launcher::child_starter start_engine = &launcher::child_process::start;
   std::function<void(const std::string&)> say;  ///< empty: `apps::say`
   std::uint64_t first_lease = 0;                ///< see `router::router_options`
+  std::size_t burst_actors_max = request::hub_options{}.burst_actors_max;
 };
 
 /// What a node is made from; immutable once the tree stands.

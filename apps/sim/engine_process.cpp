@@ -136,7 +136,8 @@ void engine_process::serve() {
   options.now = clock;
   auto engine = engine::make_batching_engine(std::make_unique<engine::simulated_runner>(o), text,
                                              limits, options);
-  if (pool_->role != config::pool_role::both) {
+  if (pool_->role != config::pool_role::both ||
+      (config::has_others_like(*world_.cluster, *pool_) && engine->info().ranges)) {
     transfer::hand_over_service::options t;
     t.layout = engine->info().kv_layout;
     t.piece_bytes = world_.cluster->transfer.piece_bytes_max;

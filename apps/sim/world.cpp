@@ -88,6 +88,8 @@ void world::start_node(const std::string& host) {
     };
     setup.world.say = [](const std::string&) {};
     setup.world.first_lease = random_.next() | 1U;
+    // All in one turn as with a handful of streams, or most as a crowd's, drawn one by one.
+    setup.world.burst_actors_max = random_.chance(0.5) ? 64 : random_.index(3);
     n.tree = std::make_unique<apps::node_tree>(*system_, std::move(setup),
                                                [this, host, p](const std::string& why) {
                                                  schedule_->after_this([this, host, p, why] {

@@ -50,7 +50,7 @@ TEST_CASE_METHOD(crowd, "idle actors run within the burst, once all have their m
   const auto a = listener("a"), b = listener("b");
   lines within;
   in_a_turn([&](caf::event_based_actor* self) {
-    burst all{self};
+    burst all{self, 64};
     all.send(a, std::string{"1"});
     all.send(b, std::string{"1"});
     all.send(a, std::string{"2"});
@@ -66,7 +66,7 @@ TEST_CASE_METHOD(crowd, "one that has more waiting goes on at the scheduler, and
   const auto a = listener("a"), b = listener("b");
   std::size_t within = 0;
   in_a_turn([&](caf::event_based_actor* self) {
-    burst all{self};
+    burst all{self, 64};
     for (int i = 0; i < 20; ++i) all.send(a, std::to_string(i));
     all.send(b, std::string{"x"});
     all.run();
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(crowd, "of a crowd, the scheduler gets its part at once") {
   for (int i = 0; i < 200; ++i) many.push_back(listener(std::to_string(i)));
   std::size_t within = 0;
   in_a_turn([&](caf::event_based_actor* self) {
-    burst all{self};
+    burst all{self, 64};
     for (const auto& a : many) all.send(a, std::string{"x"});
     all.run();
     within = said.size();
@@ -102,7 +102,7 @@ TEST_CASE_METHOD(crowd, "a burst that ends before it ran leaves all to the sched
   bool none_within = false;
   in_a_turn([&](caf::event_based_actor* self) {
     {
-      burst all{self};
+      burst all{self, 64};
       all.send(a, std::string{"1"});
     }
     none_within = said.empty();
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(crowd, "who ends in the burst, or has ended before, is left alo
   const auto a = listener("a"), b = listener("b");
   in_a_turn([&](caf::event_based_actor* self) {
     for (int i = 0; i < 2; ++i) {
-      burst all{self};
+      burst all{self, 64};
       all.send(a, std::string{"quit"});
       all.send(b, std::to_string(i));
       all.run();
@@ -127,7 +127,7 @@ TEST_CASE_METHOD(crowd, "who ends in the burst, or has ended before, is left alo
 TEST_CASE_METHOD(crowd, "what runs in the burst still hears the scheduler's messages afterwards") {
   const auto a = listener("a");
   in_a_turn([&](caf::event_based_actor* self) {
-    burst all{self};
+    burst all{self, 64};
     all.send(a, std::string{"1"});
     all.run();
     self->send(a, std::string{"2"});
