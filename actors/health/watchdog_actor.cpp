@@ -30,7 +30,7 @@ struct watched {
   probe_policy probing;
   judgement told = {};
   engine_account account = {};
-  progress_watch::time_point heard = {};  ///< the account
+  progress_watch::time_point heard = {};  ///< the account; before the first one: of it
   std::chrono::nanoseconds silent{0};     ///< since then, as far as it could have been heard
   caf::actor launcher = {};               ///< null: out of reach
   std::uint64_t probe = 0;                ///< number of the last one
@@ -52,11 +52,19 @@ struct watchdog_state {
     if (options.office) options.office->unbind(watchdog_name(options.host), 0);
   }
 
+  /// Null: of an earlier incarnation than the one that is watched.
+  watched* find(const std::string& engine, std::uint64_t generation) {
+    auto& e = engines[engine];
+    if (generation < e.generation) return nullptr;
+    if (generation > e.generation)
+      e = watched{generation, progress_watch{options.limits}, probe_policy{options.probes}};
+    return &e;
+  }
+
   void judge(const engine_progress& x) {
-    auto& e = engines[x.engine];
-    if (x.generation < e.generation) return;
-    if (x.generation > e.generation)
-      e = watched{x.generation, progress_watch{options.limits}, probe_policy{options.probes}};
+    auto* known = find(x.engine, x.generation);
+    if (!known) return;
+    auto& e = *known;
     e.account = x.account;
     e.heard = now();
     e.silent = {};
@@ -83,6 +91,14 @@ struct watchdog_state {
                 "event=engine_verdict host={} engine={} generation={} verdict={} evidence=\"{}\"",
                 options.host, engine, e.generation, to_string(is.what), is.evidence);
     self->send(e.launcher, engine_judged{engine, e.generation, std::move(is)});
+  }
+
+  void in_reach(const engine_in_reach& x) {
+    auto* e = find(x.engine, x.generation);
+    if (!e || e->launcher) return;
+    if (e->heard == progress_watch::time_point{}) e->heard = now();
+    e->silent = {};
+    e->launcher = caf::actor_cast<caf::actor>(self->current_sender());
   }
 
   void out_of_reach(const engine_out_of_reach& x) {
@@ -164,6 +180,7 @@ caf::behavior behavior(caf::stateful_actor<watchdog_state>* self, watchdog_optio
   return {
       [self](const engine_progress& x) { self->state.judge(x); },
       [self](const engine_out_of_reach& x) { self->state.out_of_reach(x); },
+      [self](const engine_in_reach& x) { self->state.in_reach(x); },
       [self](tick_atom) { self->state.look_for_silence(); },
       [self](const describe_verdicts&) { return self->state.report(); },
       supervision::answers_for_itself(self),

@@ -35,8 +35,15 @@ struct engine_progress {
 };
 
 /// To the watchdog, from an engine's launcher: nothing can come from it now, since its process has
-/// ended or its link is lost. Until its next account its silence says nothing.
+/// ended or its link is lost. Until it is in reach again its silence says nothing.
 struct engine_out_of_reach {
+  std::string engine;
+  std::uint64_t generation = 0;
+};
+
+/// To the watchdog, from an engine's launcher, now and then: it serves and its link stands, so that
+/// accounts are due, whether or not there has been one.
+struct engine_in_reach {
   std::string engine;
   std::uint64_t generation = 0;
 };
@@ -80,6 +87,7 @@ const char* to_string(verdict v);
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_progress)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_out_of_reach)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_in_reach)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::engine_judged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::describe_verdicts)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::health::verdicts_report)

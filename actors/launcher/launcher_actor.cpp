@@ -144,6 +144,7 @@ void launcher_state::status(const link::origin& from, msg::EngineStatus::Reader 
   if (loading.over() && in.getEntry().getState() == msg::EntryState::LOADING) return;
   auto entry = directory::read(in.getEntry());
   const std::string failure = in.getFailure().getMessage().cStr();
+  const bool loaded = loading.over();
   loading.told(entry.state, in.getProgress());
   if (!failure.empty()) last_failure = failure;
   const bool ready = entry.state == msg::EntryState::READY;
@@ -151,6 +152,7 @@ void launcher_state::status(const link::origin& from, msg::EngineStatus::Reader 
   const bool news = state != entry.state;
   state = entry.state;
   linked = true;
+  if (!loaded && loading.over()) in_reach_regularly(generation);
   if (news && state == msg::EntryState::READY)
     spdlog::info("event=engine_ready engine={} model={} context={} kv_tokens={}",
                  options.engine.name, options.model, entry.context_tokens, entry.kv_tokens);
@@ -287,6 +289,19 @@ void launcher_state::out_of_reach() {
     caf::anon_send(watchdog, health::engine_out_of_reach{options.engine.name, generation});
 }
 
+/// From now on its silence is one. Nothing else would tell a watchdog that has just begun, or takes
+/// the engine for out of reach, of a worker that stands.
+void launcher_state::in_reach() {
+  if (!options.watchdog || !child || !linked || !loading.over()) return;
+  if (auto watchdog = options.watchdog())
+    self->send(watchdog, health::engine_in_reach{options.engine.name, generation});
+}
+void launcher_state::in_reach_regularly(std::uint64_t g) {
+  if (g != generation || !child) return;
+  in_reach();
+  self->delayed_send(self, in_reach_interval, reach_atom::value, g);
+}
+
 /// The generation fences: whatever the hung process still says belongs to nobody.
 void launcher_state::judged(const health::engine_judged& x) {
   if (x.generation != generation || !child) return;
@@ -335,6 +350,7 @@ void launcher_state::still_unlinked(std::uint64_t g, std::uint64_t outage) {
 void launcher_state::link_back(const link::link_up& x) {
   if (x.peer.generation != generation) return;
   linked = true;
+  in_reach();
   tell_of_neighbours();
 }
 void launcher_state::check_link(std::uint64_t g, std::uint64_t outage) {
@@ -407,6 +423,7 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       link::on<msg::DrainOrder>([&s](msg::DrainOrder::Reader in) { s.ordered(in); }),
       [self](drained_atom, std::uint64_t number) { self->state.drain_over(number); },
       [self](kill_atom, std::uint64_t generation) { self->state.kill(generation); },
+      [self](reach_atom, std::uint64_t generation) { self->state.in_reach_regularly(generation); },
       supervision::answers_for_itself(self, [&s] { return s.facts(); }),
   };
 }

@@ -23,6 +23,9 @@ namespace troupe::launcher {
 /// loss of a link is kept back, lest requests go on elsewhere before they hear who is suspected.
 inline constexpr std::chrono::milliseconds link_loss_grace{100};
 
+/// How often the watchdog is told that an engine can be heard: it may be a new one.
+inline constexpr std::chrono::milliseconds in_reach_interval{1'000};
+
 /// An engine that was broken in so many lives in a row is not started again: it is its device that
 /// is.
 inline constexpr std::uint32_t broken_lives_max = 3;

@@ -95,6 +95,8 @@ struct launcher_state {
   void child_gone(const child_ended& x);
   void ended(supervision::ending how, const std::string& reason);
   void out_of_reach();
+  void in_reach();
+  void in_reach_regularly(std::uint64_t g);
   void judged(const health::engine_judged& x);
   void judged_alive(const health::judgement& is);
   void link_lost(const link::link_down& x);
@@ -134,6 +136,7 @@ using unknown_atom = caf::atom_constant<caf::atom("lnchunkn")>;
 using unlinked_atom = caf::atom_constant<caf::atom("lnchlink")>;
 using drained_atom = caf::atom_constant<caf::atom("lnchdrain")>;
 using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
+using reach_atom = caf::atom_constant<caf::atom("lnchreach")>;
 
 }  // namespace troupe::launcher
 

@@ -213,6 +213,40 @@ TEST_CASE_METHOD(probed, "an engine that fails its probes itself is called broke
   CHECK_THAT(verdicts[0].is.evidence, Catch::Contains("garbage_output"));
 }
 
+TEST_CASE_METHOD(scene, "a worker is called hung that never said anything to this watchdog, or not "
+                        "since its link is back") {
+  const auto in_reach = [&](std::uint64_t generation) {
+    caf::send_as(launcher, dog, engine_in_reach{"both/p/h0.0", generation});
+    run();
+  };
+  SECTION("a watchdog that has just begun") { in_reach(1); }
+  SECTION("a link that was away for a moment") {
+    report();
+    caf::anon_send(dog, engine_out_of_reach{"both/p/h0.0", 1});
+    in_reach(1);
+  }
+  SECTION("an older life has nothing to say") {
+    report();
+    advance(5s);
+    in_reach(0);
+    in_reach(1);
+    advance(watch_limits{}.silence_max - 3s);
+    CHECK(take<engine_judged>(launcher).size() == 1);
+    return;
+  }
+  const auto limit = watch_limits{}.silence_max;
+  for (auto waited = 0s; waited < limit - 1s; waited += 1s) {
+    advance(1s);
+    CHECK(take<engine_judged>(launcher).empty());
+    in_reach(1);  // as each second: that is no account
+  }
+  advance(3s);
+  const auto told = take<engine_judged>(launcher);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].generation == 1);
+  CHECK(told[0].is.what == verdict::hung);
+}
+
 TEST_CASE_METHOD(scene, "a worker that says nothing over a link that stands is called hung, once") {
   report();
   SECTION("and so it is") {

@@ -213,6 +213,32 @@ TEST_CASE("the watchdog hears when nothing can come from an engine") {
   CHECK(told[0].generation == 101);
 }
 
+TEST_CASE("the watchdog hears that an engine can be heard, also one that has just begun") {
+  scene s;
+  const auto told = [&] { return s.take<health::engine_in_reach>(s.watchdog).size(); };
+  s.advance(5s);
+  CHECK(told() == 0);  // it loads
+  s.tell_status(state::READY, 101);
+  CHECK(told() == 1);
+  s.watchdog = s.capture();
+  s.advance(in_reach_interval);
+  CHECK(told() == 1);
+  link::link_down down;
+  down.peer.engine = "decode/p/h0.0";
+  down.peer.generation = 101;
+  caf::anon_send(s.launcher, down);
+  s.advance(3s);
+  CHECK(told() == 0);
+  link::link_up up;  // and its worker says nothing
+  up.peer = down.peer;
+  caf::anon_send(s.launcher, up);
+  s.run();
+  CHECK(told() == 1);
+  s.child_ends(SIGSEGV, true);
+  s.advance(3s);
+  CHECK(told() == 0);
+}
+
 TEST_CASE("the engine's own word becomes its entry") {
   scene s;
   s.tell_status(state::READY, 101);
