@@ -29,6 +29,7 @@ struct Hold {
   # A second one replaces the first.
   withinMs @0 :UInt32;         # what runs may end by itself so long; the rest then ends as retryable
   moveAfterMs @1 :UInt32;      # from then on whatever runs is to be moved; before, only what would not end in time
+  number @2 :UInt64;           # of the order; reports say which one they know of
 }
 
 struct PeerEnded {

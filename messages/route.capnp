@@ -76,6 +76,7 @@ struct WorkerReport {
   jobs @21 :UInt32;            # whatever their phase
   faults @22 :UInt64;          # jobs that the engine itself failed: a pass without an end, or without numbers
   stalls @23 :UInt64;          # jobs that the engine forgot while others got on, ended for that
+  hold @24 :UInt64;            # number of the `Hold` in force; 0: none. An idle worker without one may have a job by now
 }
 
 struct PrefixEvents {

@@ -279,7 +279,7 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
                                           std::chrono::microseconds{r.getBusyUs()}, r.getStepping(),
                                           r.getAtHand(), r.getRunning() + r.getQueued(),
                                           r.getTransferBytes(), r.getFaults(), r.getStalls()}});
-  if (r.getGeneration() == generation) progress(r.getJobs(), r.getIdle());
+  if (r.getGeneration() == generation) progress(r);
 }
 
 /// The watchdog is not to take its silence for a hang.

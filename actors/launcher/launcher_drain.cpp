@@ -111,6 +111,7 @@ void launcher_state::hold() {
   auto h = d->initHold();
   h.setWithinMs(left_ms(drain->until, now));
   h.setMoveAfterMs(left_ms(drain->move_at, now));
+  h.setNumber(drains);
   command(std::move(d));
 }
 
@@ -121,11 +122,13 @@ void launcher_state::release() {
   command(std::move(d));
 }
 
-/// The engine's own account while an order is in force.
-void launcher_state::progress(std::uint32_t jobs, bool idle) {
+/// The engine's own account while an order is in force. One that has not heard of the order yet may
+/// have been idle, and been given a job since.
+void launcher_state::progress(msg::WorkerReport::Reader r) {
   if (!drain || drain->drained || state != msg::EntryState::DRAINING) return;
+  const auto jobs = r.getJobs();
   const bool news = std::exchange(drain->jobs_left, jobs) != jobs;
-  if (idle) return drained();
+  if (r.getIdle() && r.getHold() == drains) return drained();
   if (!news) return;
   announce_draining();
   tell(drain->by, msg::DrainPhase::DRAINING, false);

@@ -66,7 +66,7 @@ struct launcher_state {
   bool stopping = false;        ///< this launcher ends with its engine
   bool ordered_to_end = false;  ///< the running child: its end is nobody's fault, and wanted
   std::optional<drain_order> drain;
-  std::uint64_t drains = 0;      ///< a timer of an earlier order is void
+  std::uint64_t drains = 0;      ///< number of the order: a timer of an earlier one is void
   std::optional<asker> awaited;  ///< who waits until the engine serves again
   bool linked = true;            ///< false from the loss of the running child's link on
   std::uint64_t outages = 0;     ///< of the links; a timer of an earlier one is void
@@ -120,7 +120,7 @@ struct launcher_state {
   void begin_drain(drain_order order);
   void hold();
   void release();
-  void progress(std::uint32_t jobs, bool idle);
+  void progress(msg::WorkerReport::Reader r);
   void drained();
   bool ended_by_order();
   void serves();

@@ -63,6 +63,7 @@ void worker_state::report() {
   d->setJobs(static_cast<std::uint32_t>(jobs.size()));
   idle_told = idle();
   d->setIdle(idle_told);
+  d->setHold(hold_number);
   auto e = std::move(d).freeze();
   if (!e) return told_too_much(options.router, e.error());
   options.office->send({options.router, 0}, me(), *e);
@@ -130,8 +131,7 @@ void worker_state::announce() {
 void worker_state::command(const std::string& from, msg::EngineCommand::Reader in) {
   switch (in.which()) {
   case msg::EngineCommand::HOLD:
-    hold(std::chrono::milliseconds{in.getHold().getWithinMs()},
-         std::chrono::milliseconds{in.getHold().getMoveAfterMs()});
+    hold(in.getHold());
     break;
   case msg::EngineCommand::RELEASE:
     release();
@@ -171,12 +171,14 @@ void worker_state::peer_ended(msg::PeerEnded::Reader peer) {
   if (!address.empty()) options.hand_over->worker_gone(address, true);
 }
 
-/// Takes nothing new; what runs may end within `within`, and is then ended as retryable, so that
-/// its request repeats it elsewhere.
-void worker_state::hold(std::chrono::milliseconds within, std::chrono::milliseconds move_after) {
+/// Takes nothing new; what runs may end within the order's time, and is then ended as retryable, so
+/// that its request repeats it elsewhere.
+void worker_state::hold(msg::Hold::Reader in) {
+  const std::chrono::milliseconds within{in.getWithinMs()};
   draining = true;
   held_until = now() + within;
-  move_at = now() + move_after;
+  move_at = now() + std::chrono::milliseconds{in.getMoveAfterMs()};
+  hold_number = in.getNumber();
   options.self.state = msg::EntryState::DRAINING;
   announce();
   report();
@@ -190,6 +192,7 @@ void worker_state::hold_over(std::uint64_t number) {
 void worker_state::release() {
   if (stopping) return;
   draining = false;
+  hold_number = 0;
   ++holds;
   options.self.state = msg::EntryState::READY;
   announce();

@@ -56,9 +56,10 @@ struct worker_state {
   std::size_t assembling_bytes = 0;
   bool draining = false;  ///< takes no new jobs
   bool stopping = false;
-  time_point held_until;    ///< while draining: what runs then ends
-  time_point move_at;       ///< and what runs then is moved
-  std::uint64_t holds = 0;  ///< a timer of an earlier one is void
+  time_point held_until;          ///< while draining: what runs then ends
+  time_point move_at;             ///< and what runs then is moved
+  std::uint64_t holds = 0;        ///< a timer of an earlier one is void
+  std::uint64_t hold_number = 0;  ///< of the order in force; 0: none
   bool told_stopped = false;
   std::uint64_t watches = 0;  ///< a timer of an earlier one is void
   bool watches_closely = false;
@@ -147,7 +148,7 @@ struct worker_state {
   void peer_ended(msg::PeerEnded::Reader peer);
   void command(const std::string& from, msg::EngineCommand::Reader in);
   void audit(const std::string& reply_to);
-  void hold(std::chrono::milliseconds within, std::chrono::milliseconds move_after);
+  void hold(msg::Hold::Reader in);
   void hold_over(std::uint64_t number);
   void release();
   void end_all(const std::string& code, const std::string& message);

@@ -11,6 +11,8 @@ namespace {
 
 struct drain_scene : scene {
   caf::actor orderer = capture();
+  std::vector<std::string> commands;  ///< that the engine has had since the last time
+  std::uint64_t held = 0;             ///< number of the order that it knows of
 
   explicit drain_scene(supervision::restart_limits limits = {3, 60s, 100ms, 100ms})
       : scene(limits) {
@@ -39,18 +41,26 @@ struct drain_scene : scene {
     office->send({"launcher/p/h0.0", 0}, {"drain/h1", 0}, std::move(d).freeze().value());
     run();
   }
-  /// What the engine was told since the last time: "hold 10000 4000", "release".
-  std::vector<std::string> told() {
-    std::vector<std::string> all;
+  void hear() {
     for (auto& [from, e] : take_envelopes<msg::EngineCommand>(worker)) {
       msg::view<msg::EngineCommand> in{e};
+      held = in->isHold() ? in->getHold().getNumber() : in->isRelease() ? 0 : held;
       if (in->isHold())
-        all.push_back("hold " + std::to_string(in->getHold().getWithinMs()) + " " +
-                      std::to_string(in->getHold().getMoveAfterMs()));
+        commands.push_back("hold " + std::to_string(in->getHold().getWithinMs()) + " " +
+                           std::to_string(in->getHold().getMoveAfterMs()));
       else
-        all.emplace_back(in->isRelease() ? "release" : "something else");
+        commands.emplace_back(in->isRelease() ? "release" : "something else");
     }
-    return all;
+  }
+  /// What the engine was told since the last time: "hold 10000 4000", "release".
+  std::vector<std::string> told() {
+    hear();
+    return std::exchange(commands, {});
+  }
+  /// By an engine that has had what it was told.
+  void tell_report(std::uint64_t of, bool idle, std::uint32_t jobs = 0) {
+    hear();
+    scene::tell_report(of, idle, jobs, held);
   }
   /// What the orderer heard since the last time: "77 draining 3", "77 drained 0 over".
   std::vector<std::string> heard() {
@@ -308,3 +318,23 @@ TEST_CASE("a later order replaces an earlier one") {
   CHECK(s.heard().back() == "77 drained 0 over");
   CHECK(s.signals.empty());
 }
+
+TEST_CASE("an engine that was idle before it heard of the order may have a job by now") {
+  drain_scene s;
+  s.tell_status(state::READY, 101);
+  SECTION("of the first order") { s.order(msg::DrainEnd::RESTART); }
+  SECTION("of one that follows on another, taken back") {
+    s.order(msg::DrainEnd::KEEP);
+    s.hear();
+    s.undrain();
+    s.order(msg::DrainEnd::RESTART);
+  }
+  s.scene::tell_report(101, true, 0, s.held);  // on its way when the order came
+  CHECK(s.signals.empty());
+  CHECK(s.heard().back() == "77 draining 0");
+  s.tell_report(101, false, 1);
+  CHECK(s.signals.empty());
+  s.tell_report(101, true);
+  CHECK(s.signals == std::vector<int>{SIGTERM});
+}
+
