@@ -336,15 +336,16 @@ void launcher_state::terminate() {
 }
 
 void launcher_state::link_lost(const link::link_down& x) {
-  if (x.peer.generation != generation || !child || stopping) return;
-  spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
+  if (x.peer.generation != generation || !child) return;
   linked = false;
   out_of_reach();
+  if (stopping && ordered_to_end) return;  // it takes its leave
+  spdlog::warn("event=engine_unlinked engine={} reason=\"{}\"", options.engine.name, x.reason);
   self->delayed_send(self, link_loss_grace, unknown_atom::value, generation, ++outages);
   self->delayed_send(self, options.unlinked_max, unlinked_atom::value, generation, outages);
 }
 void launcher_state::still_unlinked(std::uint64_t g, std::uint64_t outage) {
-  if (g == generation && outage == outages && !linked && child && !stopping)
+  if (g == generation && outage == outages && !linked && child)
     announce_last(msg::EntryState::UNKNOWN);
 }
 void launcher_state::link_back(const link::link_up& x) {

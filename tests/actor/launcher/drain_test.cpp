@@ -1,3 +1,4 @@
+#include "actors/health/watchdog_actor.hpp"
 #include "messages/drain.capnp.h"
 #include "messages/engine.capnp.h"
 #include "tests/actor/launcher/scene.hpp"
@@ -338,3 +339,32 @@ TEST_CASE("an engine that was idle before it heard of the order may have a job b
   CHECK(s.signals == std::vector<int>{SIGTERM});
 }
 
+TEST_CASE("an engine that is cut off while its node stops is unknown as soon as any, and killed") {
+  drain_scene s;
+  s.tell_status(state::READY, 101);
+  caf::anon_send(s.launcher, stop_engine{60s, 2s, s.asker});
+  s.run();
+  link::link_down down;
+  down.peer.engine = "decode/p/h0.0";
+  down.peer.generation = 101;
+  SECTION("with streams") {
+    caf::anon_send(s.launcher, down);
+    s.run();
+    CHECK(s.take<health::engine_out_of_reach>(s.watchdog).size() == 1);
+    s.advance(link_loss_grace);
+    CHECK(s.last_announced().state == state::UNKNOWN);
+    s.advance(6s);
+    CHECK(s.signals == std::vector<int>{SIGKILL});
+    s.child_ends(SIGKILL, true);
+    CHECK(s.launcher_ended());
+  }
+  SECTION("but not one that takes its leave") {
+    s.tell_report(101, true);
+    CHECK(s.signals == std::vector<int>{SIGTERM});
+    (void)s.announced();
+    caf::anon_send(s.launcher, down);
+    s.run();
+    s.advance(link_loss_grace);
+    CHECK(s.announced().empty());
+  }
+}
