@@ -16,8 +16,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <future>
+#include <mutex>
+#include <utility>
 
 namespace troupe::launcher {
 
@@ -32,7 +35,7 @@ int pidfd_open(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pi
 /// Splits a stream of bytes into lines, cuts long ones, and lets only so many through per second.
 class line_filter {
  public:
-  explicit line_filter(const std::function<void(std::string)>& sink) : sink_(sink) {}
+  explicit line_filter(std::function<void(std::string)> sink) : sink_(std::move(sink)) {}
 
   void feed(const char* data, std::size_t size) {
     for (std::size_t i = 0; i < size; ++i) {
@@ -62,7 +65,7 @@ class line_filter {
   }
 
  private:
-  const std::function<void(std::string)>& sink_;
+  const std::function<void(std::string)> sink_;
   std::string line_;
   std::chrono::steady_clock::time_point second_{};
   std::uint32_t count_ = 0;
@@ -132,6 +135,32 @@ void apply(const prepared_limits& p) {
 
 }  // namespace
 
+/// What the watcher has of a child, and shares with its owner for as long as there is one.
+struct child_process::watched {
+  explicit watched(options x) : o(std::move(x)) {}
+  ~watched() {
+    if (pidfd >= 0) ::close(pidfd);
+  }
+  watched(const watched&) = delete;
+  watched& operator=(const watched&) = delete;
+
+  void line(std::string text);
+  void watch();
+  /// From now on the owner hears nothing, and nothing of it is kept. With the mutex held.
+  void leave_owner() {
+    o.on_line = nullptr;
+    o.on_exit = nullptr;
+  }
+
+  pid_t pid = -1;
+  int pidfd = -1;
+  int output = -1;
+  std::mutex mutex;  ///< while the owner is told something
+  std::condition_variable changed;
+  bool over = false;
+  options o;
+};
+
 std::string to_string(const exit_status& s) {
   if (s.signalled)
     return "killed by signal " + std::to_string(s.code) + " (" + ::strsignal(s.code) + ")";
@@ -140,12 +169,14 @@ std::string to_string(const exit_status& s) {
 
 expected<std::unique_ptr<process>> child_process::start(options o) {
   std::unique_ptr<child_process> child{new child_process};
+  auto shared = std::make_shared<watched>(std::move(o));
+  child->child_ = shared;
   // Shared: the waiter may be gone before `set_value` has returned.
   auto promise = std::make_shared<std::promise<expected<void>>>();
   auto result = promise->get_future();
-  auto* raw = child.get();
-  child->watcher_ = std::thread{[raw, promise, o = std::move(o)]() mutable {
+  child->watcher_ = std::thread{[shared, promise] {
     auto& started = *promise;
+    auto& o = shared->o;
     int output[2], secret[2];
     if (::pipe2(output, O_CLOEXEC) != 0) return started.set_value(system_error("pipe"));
     if (::pipe2(secret, O_CLOEXEC) != 0) {
@@ -182,11 +213,11 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
     // Far below a pipe's capacity, so that this never blocks.
     [[maybe_unused]] auto written = ::write(secret[1], o.secret.data(), o.secret.size());
     ::close(secret[1]);
-    raw->pid_ = pid;
-    raw->pidfd_ = pidfd;
-    raw->output_ = output[0];
+    shared->pid = pid;
+    shared->pidfd = pidfd;
+    shared->output = output[0];
     started.set_value(ok);
-    raw->watch(std::move(o));
+    shared->watch();
   }};
   if (auto r = result.get(); !r) {
     child->watcher_.join();
@@ -196,30 +227,43 @@ expected<std::unique_ptr<process>> child_process::start(options o) {
 }
 
 child_process::~child_process() {
-  if (watcher_.joinable()) {
-    signal(SIGKILL);
-    if (watcher_.get_id() == std::this_thread::get_id())
-      watcher_.detach();
-    else
-      watcher_.join();
-  }
-  if (pidfd_ >= 0) ::close(pidfd_);
+  if (!watcher_.joinable()) return;
+  signal(SIGKILL);
+  end_within(child_end_max);
 }
+
+void child_process::end_within(std::chrono::milliseconds limit) {
+  if (watcher_.get_id() == std::this_thread::get_id()) return watcher_.detach();
+  std::unique_lock lock{child_->mutex};
+  if (child_->changed.wait_for(lock, limit, [this] { return child_->over; })) {
+    lock.unlock();
+    return watcher_.join();
+  }
+  child_->leave_owner();
+  watcher_.detach();
+}
+
+pid_t child_process::pid() const { return child_->pid; }
 
 void child_process::signal(int number) {
-  if (pidfd_ >= 0) ::syscall(SYS_pidfd_send_signal, pidfd_, number, nullptr, 0);
+  if (child_->pidfd >= 0) ::syscall(SYS_pidfd_send_signal, child_->pidfd, number, nullptr, 0);
 }
 
-void child_process::watch(options o) {
-  line_filter lines{o.on_line};
+void child_process::watched::line(std::string text) {
+  std::lock_guard lock{mutex};
+  if (o.on_line) o.on_line(std::move(text));
+}
+
+void child_process::watched::watch() {
+  line_filter lines{[this](std::string text) { line(std::move(text)); }};
   char buffer[8192];
   bool open = true;
   int status = 0;
   while (true) {
-    pollfd fds[2] = {{pidfd_, POLLIN, 0}, {open ? output_ : -1, POLLIN, 0}};
+    pollfd fds[2] = {{pidfd, POLLIN, 0}, {open ? output : -1, POLLIN, 0}};
     if (::poll(fds, 2, -1) < 0 && errno != EINTR) break;
     if (fds[1].revents != 0) {
-      const auto n = ::read(output_, buffer, sizeof buffer);
+      const auto n = ::read(output, buffer, sizeof buffer);
       if (n > 0)
         lines.feed(buffer, static_cast<std::size_t>(n));
       else if (n == 0 || errno != EINTR)
@@ -229,12 +273,16 @@ void child_process::watch(options o) {
     if (fds[0].revents != 0) break;
   }
   lines.flush();
-  ::close(output_);
-  ::waitpid(pid_, &status, 0);
+  ::close(output);
+  ::waitpid(pid, &status, 0);
   exit_status result;
   result.signalled = WIFSIGNALED(status);
   result.code = result.signalled ? WTERMSIG(status) : WEXITSTATUS(status);
+  std::lock_guard lock{mutex};
   if (o.on_exit) o.on_exit(result);
+  leave_owner();
+  over = true;
+  changed.notify_all();
 }
 
 }  // namespace troupe::launcher

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,6 +28,9 @@ inline constexpr std::uint32_t child_lines_per_second_max = 200;
 /// A longer line is cut.
 inline constexpr std::size_t child_line_bytes_max = 4096;
 
+/// For a child that is killed with its owner to be gone; one that is not is left to its watcher.
+inline constexpr std::chrono::milliseconds child_end_max{1'000};
+
 /// What a child may use.
 struct resource_limits {
   std::vector<std::uint32_t> cpus;  ///< empty: as its parent
@@ -47,7 +51,8 @@ class process {
 ///
 /// The watcher forks, since a parent-death signal is bound to the *thread* that forked: the child
 /// dies with the watcher, and the watcher lives as long as the child. Destroying this kills the
-/// child and waits for its end. Thread-safe.
+/// child and waits for its end, but not for one that a driver holds in the kernel: its watcher then
+/// stays alone, and nobody is told of its end. Thread-safe.
 class child_process final : public process {
  public:
   struct options {
@@ -67,16 +72,16 @@ class child_process final : public process {
   child_process(const child_process&) = delete;
   child_process& operator=(const child_process&) = delete;
 
-  pid_t pid() const override { return pid_; }
+  pid_t pid() const override;
   void signal(int number) override;
+  /// As the destructor does, with another limit.
+  void end_within(std::chrono::milliseconds limit);
 
  private:
+  struct watched;
   child_process() = default;
-  void watch(options o);
 
-  pid_t pid_ = -1;
-  int pidfd_ = -1;
-  int output_ = -1;
+  std::shared_ptr<watched> child_;
   std::thread watcher_;
 };
 

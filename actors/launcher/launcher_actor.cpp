@@ -121,6 +121,20 @@ void launcher_state::start_at(std::uint64_t number) {
 void launcher_state::end_child(int signal) {
   told_to_end = true;
   child->signal(signal);
+  if (signal == SIGKILL) self->delayed_send(self, kill_heeded_max, heeded_atom::value, generation);
+}
+
+/// A killed process that stays holds its device and memory, and another cannot be started beside
+/// it. Should it end yet, that is an end like others.
+void launcher_state::check_end(std::uint64_t g) {
+  if (g != generation || !child || state == msg::EntryState::FAILED) return;
+  last_failure = "process " + std::to_string(child->pid()) + " cannot be killed: SIGKILL was " +
+                 std::to_string(kill_heeded_max.count()) + " ms ago";
+  spdlog::error("event=engine_not_killed engine={} reason=\"{}\" hint=\"a driver holds it; look "
+                "at the kernel's log\"",
+                options.engine.name, last_failure);
+  last.detail = last_failure;
+  announce_last(msg::EntryState::FAILED);
 }
 
 /// Looks again after the timeout whether loading went on.
@@ -424,6 +438,7 @@ caf::behavior behavior(caf::stateful_actor<launcher_state>* self, launcher_optio
       link::on<msg::DrainOrder>([&s](msg::DrainOrder::Reader in) { s.ordered(in); }),
       [self](drained_atom, std::uint64_t number) { self->state.drain_over(number); },
       [self](kill_atom, std::uint64_t generation) { self->state.kill(generation); },
+      [self](heeded_atom, std::uint64_t generation) { self->state.check_end(generation); },
       [self](reach_atom, std::uint64_t generation) { self->state.in_reach_regularly(generation); },
       supervision::answers_for_itself(self, [&s] { return s.facts(); }),
   };

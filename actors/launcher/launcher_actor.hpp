@@ -26,6 +26,10 @@ inline constexpr std::chrono::milliseconds link_loss_grace{100};
 /// How often the watchdog is told that an engine can be heard: it may be a new one.
 inline constexpr std::chrono::milliseconds in_reach_interval{1'000};
 
+/// For a killed process to end: the kernel may have much of it to give back, a device included.
+/// After that it is in the hands of a driver that doesn't let go.
+inline constexpr std::chrono::milliseconds kill_heeded_max{30'000};
+
 /// An engine that was broken in so many lives in a row is not started again: it is its device that
 /// is.
 inline constexpr std::uint32_t broken_lives_max = 3;

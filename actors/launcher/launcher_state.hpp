@@ -104,6 +104,7 @@ struct launcher_state {
   void still_unlinked(std::uint64_t g, std::uint64_t outage);
   void check_link(std::uint64_t g, std::uint64_t outage);
   void end_child(int signal);
+  void check_end(std::uint64_t g);
   void terminate();
   void kill(std::uint64_t g);
   void finish();
@@ -136,6 +137,7 @@ using unknown_atom = caf::atom_constant<caf::atom("lnchunkn")>;
 using unlinked_atom = caf::atom_constant<caf::atom("lnchlink")>;
 using drained_atom = caf::atom_constant<caf::atom("lnchdrain")>;
 using kill_atom = caf::atom_constant<caf::atom("lnchkill")>;
+using heeded_atom = caf::atom_constant<caf::atom("lnchheed")>;
 using reach_atom = caf::atom_constant<caf::atom("lnchreach")>;
 
 }  // namespace troupe::launcher

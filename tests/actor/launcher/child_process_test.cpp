@@ -120,6 +120,21 @@ TEST_CASE("signals reach the child; destroying kills and reaps it") {
   }
 }
 
+TEST_CASE("a child that does not end holds nobody up: it is left to its watcher") {
+  outcome o;
+  auto ended = o.ended.get_future();
+  auto p = run_shell(o, "exec sleep 0.5");
+  REQUIRE(p);
+  const auto pid = (*p)->pid();
+  dynamic_cast<child_process&>(**p).end_within(std::chrono::milliseconds{10});
+  p->reset();
+  CHECK(exists(pid));
+  for (int i = 0; i < 10'000 && exists(pid); ++i) ::usleep(1'000);
+  CHECK_FALSE(exists(pid));  // reaped
+  // Whoever started it may be gone.
+  CHECK(ended.wait_for(std::chrono::milliseconds{50}) == std::future_status::timeout);
+}
+
 TEST_CASE("a program that cannot be run ends with a code, not with a hang") {
   outcome o;
   child_process::options x;

@@ -239,6 +239,34 @@ TEST_CASE("the watchdog hears that an engine can be heard, also one that has jus
   CHECK(told() == 0);
 }
 
+TEST_CASE("a process that does not heed SIGKILL is failed for as long as it stays") {
+  scene s;
+  s.tell_status(state::READY, 101);
+  caf::anon_send(s.launcher,
+                 health::engine_judged{"decode/p/h0.0", 101, {health::verdict::hung, "long"}});
+  s.run();
+  CHECK(s.signals == std::vector{SIGKILL});
+  s.advance(kill_heeded_max - 1s);
+  CHECK(s.last_announced().state == state::UNKNOWN);
+  SECTION("it ends late") {
+    s.child_ends(SIGKILL, true);
+    s.advance(2s);
+    CHECK(s.starts.size() == 2);
+    s.advance(5s);  // of the dead one
+    CHECK(s.last_announced().state == state::STARTING);
+    return;
+  }
+  s.advance(1s);
+  const auto e = s.last_announced();
+  CHECK(e.state == state::FAILED);
+  CHECK_THAT(e.detail, Catch::Contains("4711 cannot be killed"));
+  CHECK(s.starts.size() == 1);
+  s.child_ends(SIGKILL, true);
+  s.advance(200ms);
+  CHECK(s.starts.size() == 2);
+  CHECK(s.last_announced().state == state::STARTING);
+}
+
 TEST_CASE("the engine's own word becomes its entry") {
   scene s;
   s.tell_status(state::READY, 101);
