@@ -460,7 +460,7 @@ msg::Role role_of(config::pool_role r) {
 
 bool is_crash(const exit_status& s, bool told) {
   if (told) return false;
-  if (!s.signalled) return s.code == exit_failure || s.code > exit_internal;
+  if (!s.signalled) return s.code == exit_failure || s.code >= exit_internal;
   static constexpr std::array faults = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
   return std::find(faults.begin(), faults.end(), s.code) != faults.end();
 }

@@ -96,7 +96,8 @@ struct engine_stopped {
 };
 
 /// Whether a process ended so by its own fault. What it was told to do (`told`), what an operator
-/// or the system's memory killer does, and the ends that Troupe chooses are none.
+/// or the system's memory killer does, and the ends that Troupe chooses are none; but for that of
+/// an engine one of whose actors is lost, which may be over a prompt.
 bool is_crash(const exit_status& s, bool told);
 
 /// What an engine of such a pool is in the directory.

@@ -23,11 +23,15 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
   s.watch_soon();
   using link::on;
   return {
-      on<msg::PrefillJob>([&s](msg::PrefillJob::Reader in) { s.take_prefill(in); }),
-      on<msg::DecodeJob>([&s](msg::DecodeJob::Reader in) { s.take_decode(in); }),
+      on<msg::PrefillJob>(
+          [&s](msg::PrefillJob::Reader in) { s.about(in.getJob(), [&] { s.take_prefill(in); }); }),
+      on<msg::DecodeJob>(
+          [&s](msg::DecodeJob::Reader in) { s.about(in.getJob(), [&] { s.take_decode(in); }); }),
       on<msg::MoveJob>(
           [&s](const link::origin& from, msg::MoveJob::Reader in) { s.move(from, in); }),
-      on<msg::PromptPart>([&s](msg::PromptPart::Reader in) { s.take_part(in); }),
+      on<msg::PromptPart>([&s](msg::PromptPart::Reader in) {
+        s.about(msg::read(in.getKey()), {}, [&] { s.take_part(in); });
+      }),
       on<msg::CancelJobs>([&s](msg::CancelJobs::Reader in) { s.cancel(in); }),
       on<msg::RenewLeases>(
           [&s](const link::origin& from, msg::RenewLeases::Reader in) { s.renew(from, in); }),
@@ -37,7 +41,7 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
       on<msg::PrefixResync>([&s](msg::PrefixResync::Reader) {
         s.tell_prefixes({s.blocks.begin(), s.blocks.end()}, {}, true);
       }),
-      [&s](const prepared& x) { s.submitted(x); },
+      [&s](const prepared& x) { s.about(x.id, [&] { s.submitted(x); }); },
       [&s](const hand_over_opened& x) { s.opened(x); },
       [&s](const hand_over_complete& x) { s.complete(x); },
       [&s](const hand_over_done& x) { s.delivered(x); },

@@ -5,11 +5,14 @@
 #include "messages/base/planted.hpp"
 #include "messages/job_codes.hpp"
 
+#include <kj/exception.h>
+
 #include <caf/all.hpp>
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace troupe::workers {
 
@@ -22,6 +25,38 @@ constexpr int status_timeout = 504;
 }  // namespace
 
 // -- in ------------------------------------------------------------------------------
+
+/// What this actor does about one job. One prompt that it has no memory for must not end the whole
+/// engine: the job is refused, and whoever asked tries it elsewhere. Should it end the engine all
+/// the same, its name is on the board. `reply_to`: whom to tell where there is no job yet; empty:
+/// nobody.
+void worker_state::about(transfer::job_key key, const std::string& reply_to,
+                         const std::function<void()>& handler) {
+  const auto board = options.host->board();
+  if (board) board->preparing(key);
+  try {
+    handler();
+  } catch (const kj::Exception&) {
+    if (board) board->prepared(key);
+    throw;  // the message cannot be read: `link::on` counts it
+  } catch (const std::exception& e) {
+    const refusal why{
+        {"not_prepared", options.self.name + " could not take the job: " + std::string{e.what()}},
+        status_unavailable,
+        true};
+    if (auto* j = find(key))
+      reject(*j, why);
+    else if (!reply_to.empty())
+      reject(key, reply_to, why);
+  }
+  if (board) board->prepared(key);
+}
+void worker_state::about(msg::Job::Reader job, const std::function<void()>& handler) {
+  about(msg::read(job.getKey()), job.getReplyTo().cStr(), handler);
+}
+void worker_state::about(engine::job_id id, const std::function<void()>& handler) {
+  if (const auto* j = find(id)) about(j->key, {}, handler);
+}
 
 void worker_state::take_prefill(msg::PrefillJob::Reader in) {
   auto* j = take(in.getJob(), job_kind::prefill);
@@ -90,12 +125,19 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
             in.getContent().getBytes() <= probe_content_bytes_max;
   auto token = in.getTransferToken();
   std::copy(token.begin(), token.end(), reinterpret_cast<kj::byte*>(j.token.data()));
-  assembling_bytes += j.content.bytes();
-  options.host->route(j.id, {key, reply_to});
-  open[key] = j.id;
+  const auto made = jobs.emplace(j.id, std::move(j)).first;
+  try {
+    options.host->route(made->first, {key, reply_to});
+    open.emplace(key, made->first);
+  } catch (...) {
+    options.host->forget(made->first);
+    jobs.erase(made);
+    throw;
+  }
+  assembling_bytes += made->second.content.bytes();
   idle_told = false;
   watch_soon();
-  return &jobs.emplace(j.id, std::move(j)).first->second;
+  return &made->second;
 }
 
 /// A newer incarnation of a worker proves that the older one's process has ended: its buffers can
@@ -130,8 +172,9 @@ void worker_state::content_is_here(job& j) {
   if (j.kind == job_kind::receive) return expect_kv(j);
   if (!j.probe) return offload(j, preparation_of(j));
   // Long prompts of others must not delay it; its own is a few bytes.
+  auto p = preparation_of(j);
   j.offloaded = j.in_engine = true;
-  submitted(prepare(preparation_of(j)));
+  submitted(prepare(std::move(p)));
 }
 
 preparation worker_state::preparation_of(job& j) {
@@ -155,14 +198,15 @@ preparation worker_state::preparation_of(job& j) {
 }
 
 void worker_state::offload(job& j, preparation p) {
-  // The engine may have it, and be done with it, before the tokeniser's thread can say so.
-  j.offloaded = j.in_engine = true;
   auto shared = std::make_shared<preparation>(std::move(p));
   const bool taken = options.offload([shared, me = caf::actor_cast<caf::actor>(self)] {
     caf::anon_send(me, prepare(std::move(*shared)));
   });
-  if (taken) return;
-  j.offloaded = j.in_engine = false;
+  if (taken) {
+    // The engine may have it, and be done with it, before the tokeniser's thread can say so.
+    j.offloaded = j.in_engine = true;
+    return;
+  }
   if (j.kind == job_kind::receive)
     options.hand_over->refuse(j.key, {"queue_full", options.self.name + " is too busy"});
   reject(j, {{"queue_full", "too many prompts wait to be tokenised at " + options.self.name},

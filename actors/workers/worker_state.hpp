@@ -10,6 +10,7 @@
 #include <caf/event_based_actor.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -91,6 +92,10 @@ struct worker_state {
   void told_too_much(const std::string& to, const error& why) const;
 
   // worker_jobs.cpp: in
+  void about(transfer::job_key key, const std::string& reply_to,
+             const std::function<void()>& handler);
+  void about(msg::Job::Reader job, const std::function<void()>& handler);
+  void about(engine::job_id id, const std::function<void()>& handler);
   void take_prefill(msg::PrefillJob::Reader in);
   void take_decode(msg::DecodeJob::Reader in);
   job* take(msg::Job::Reader in, job_kind kind);

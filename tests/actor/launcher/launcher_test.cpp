@@ -369,7 +369,10 @@ TEST_CASE("an end that is nobody's fault names no suspects") {
   }
   SECTION("killed by an operator, or for its memory") { s.child_ends(SIGKILL, true); }
   SECTION("its node was unreachable") { s.child_ends(exit_refused); }
-  SECTION("an actor of it ended") { s.child_ends(exit_internal); }
+  SECTION("an actor of it ended, over nobody's prompt") {
+    s.last_words.reset();
+    s.child_ends(exit_internal);
+  }
   SECTION("it was told to stop") {
     caf::anon_send(s.launcher, stop_engine{0ms, 2s, s.asker});
     s.run();
@@ -385,6 +388,10 @@ TEST_CASE("an end that is nobody's fault names no suspects") {
     s.child_ends(SIGABRT, true);
     crashed = true;
   }
+  SECTION("and the loss of an actor over somebody's prompt") {
+    s.child_ends(exit_internal);
+    crashed = true;
+  }
   CHECK(s.take_envelopes<msg::CrashSuspects>(s.hub).size() == (crashed ? 1 : 0));
 }
 
@@ -393,10 +400,11 @@ TEST_CASE("which ends are crashes") {
     CHECK(is_crash({true, signal}, false));
   for (int signal : {SIGKILL, SIGTERM, SIGINT, SIGHUP})
     CHECK_FALSE(is_crash({true, signal}, false));
-  CHECK(is_crash({false, 1}, false));
+  CHECK(is_crash({false, exit_failure}, false));
+  CHECK(is_crash({false, exit_internal}, false));
   CHECK(is_crash({false, 139}, false));
   for (int code = exit_ok; code <= exit_internal; ++code)
-    if (code != exit_failure) CHECK_FALSE(is_crash({false, code}, false));
+    if (code != exit_failure && code != exit_internal) CHECK_FALSE(is_crash({false, code}, false));
   CHECK_FALSE(is_crash({true, SIGSEGV}, true));
 }
 

@@ -78,6 +78,7 @@ struct fleet : deterministic_system {
   std::unique_ptr<transfer::host_fabric> fabric = std::make_unique<transfer::host_fabric>();
   std::vector<std::unique_ptr<machine>> machines;
   std::vector<std::function<void()>> offloaded;
+  std::function<void()> on_offload;  ///< called by whoever has something for a tokeniser's thread
   caf::actor directory;
   caf::actor launcher;
   caf::actor router;
@@ -186,6 +187,7 @@ struct fleet : deterministic_system {
     w.text = text;
     w.hand_over = m->hand_over;
     w.offload = [this](std::function<void()> task) {
+      if (on_offload) on_offload();
       offloaded.push_back(std::move(task));
       return true;
     };

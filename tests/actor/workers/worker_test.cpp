@@ -2,7 +2,10 @@
 
 #include "actors/health/probe.hpp"
 #include "tests/actor/workers/fleet.hpp"
+#include "tests/support/little_memory.hpp"
 #include "tests/support/unreadable.hpp"
+
+#include <new>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -357,3 +360,49 @@ TEST_CASE("an engine names what it works at while it does, and nothing else") {
   CHECK(most == 3);
   CHECK_FALSE(m.board->read());
 }
+
+TEST_CASE_METHOD(alone, "a job that there is no memory for is refused, and the worker goes on") {
+  on_offload = [] { throw std::bad_alloc{}; };
+  give();
+  CHECK(failures<msg::Rejected>() == lines{"not_prepared retryable"});
+  CHECK_FALSE(m.board->read());
+  on_offload = {};
+  terms t;
+  t.request = 2;
+  give(t);
+  work();
+  CHECK(m.host->routes() == 1);
+  CHECK_FALSE(take_envelopes<msg::TokenBatch>(requester).empty());
+}
+
+TEST_CASE_METHOD(alone, "a prompt that there is no memory for is refused, and the worker goes on") {
+  if (!memory_can_be_little) return;
+  msg::draft<msg::DecodeJob> d{4'096};
+  auto job = d->initJob();
+  job.initKey().setRequestLow(1);
+  job.setReplyTo("requests/test");
+  job.initContent().setBytes(128U << 20U);  // in parts
+  job.setDeadlineMs(60'000);
+  job.setLeaseMs(3'000);
+  job.initTransferToken(16);
+  d->getSource().setSelf();
+  auto e = *std::move(d).freeze();
+  {
+    const little_memory little{32U << 20U};
+    office->send({m.name, 3}, {"requests/test", 0}, std::move(e));
+    run();
+  }
+  CHECK(failures<msg::Rejected>() == lines{"not_prepared retryable"});
+  check_all_idle();
+}
+
+TEST_CASE_METHOD(alone, "a job that ends the worker is named on the engine's board") {
+  on_offload = [] { throw 1; };
+  give();
+  const auto named = m.board->read();
+  REQUIRE(named);
+  CHECK(named->total == 1);
+  CHECK(named->keys.at(0).id.low == 1);
+  m.alive = false;
+}
+
