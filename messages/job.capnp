@@ -96,7 +96,12 @@ struct PrefillDone {
   transport @11 :Text;
 }
 
-struct JobFailed { key @0 :JobKey; worker @1 :Text; failure @2 :Failure; }
+struct JobFailed {
+  key @0 :JobKey;
+  worker @1 :Text;
+  failure @2 :Failure;
+  suspects @3 :UInt32;         # jobs that the engine itself failed in that step, this one among them; 0: it did not
+}
 
 struct TokenBatch {
   # All streams of one node in one engine step.

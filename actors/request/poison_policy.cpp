@@ -4,6 +4,18 @@
 
 namespace troupe::request {
 
+suspicion::verdict suspicion::faulted(std::uint32_t suspects, bool alone,
+                                      const std::vector<std::string>& engines) {
+  if (alone && suspects <= 1) {
+    if (!culprits_) culprits_ = engines;
+    std::erase_if(*culprits_, [&](const std::string& e) {
+      return std::find(engines.begin(), engines.end(), e) == engines.end();
+    });
+    if (culprits_->empty()) return verdict::convicted;
+  }
+  return count(suspects);
+}
+
 void poison_list::add(std::uint64_t fingerprint, std::chrono::milliseconds how_long,
                       time_point now) {
   forget_old(now);

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace troupe::request {
@@ -158,6 +159,26 @@ struct request_state {
                   {503, "under_suspicion", "It may have crashed " + x.engine + ".", "", {}});
   }
 
+  /// What computes failed it: the engine, or whoever computed the KV that it has, or the prompt.
+  suspicion::verdict engine_fault(leg& l, const std::string& worker, std::uint32_t suspects) {
+    std::vector<std::string> engines{worker};
+    if (l.prefill && l.prefill->worker().name != worker)
+      engines.push_back(l.prefill->worker().name);
+    const auto verdict = l.suspected.faulted(suspects, l.alone(), engines);
+    spdlog::warn("event=fault_suspected request={} prompt={} attempt={} engine={} suspects={} "
+                 "alone={} verdict={}",
+                 what->external_id, l.prompt, l.attempt, worker, suspects, l.alone(),
+                 static_cast<int>(verdict));
+    return verdict;
+  }
+  void fail_for_good(leg& l, const std::string& worker, const failure& why) {
+    record_of(l).error = why.code + ": " + why.message;
+    fail(not_computable(worker +
+                        ", like another engine before, could not do so though it computed "
+                        "nothing else (" +
+                        why.code + ")"));
+  }
+
   void convict(const leg& l, const crash_suspected& x) {
     spdlog::error("event=request_convicted request={} prompt={} engine={} reason=\"{}\"",
                   what->external_id, l.prompt, x.engine, x.reason);
@@ -298,6 +319,10 @@ struct request_state {
     if (in->getFailure().getCode() == msg::job_lost && l->came_tokens > 0 &&
         l->decode->worker().name != worker)
       return;
+    if constexpr (std::is_same_v<Schema, msg::JobFailed>)
+      if (msg::is_engine_fault(in->getFailure().getCode().cStr()) &&
+          engine_fault(*l, worker, in->getSuspects()) == suspicion::verdict::convicted)
+        return fail_for_good(*l, worker, read(in->getFailure()));
     end_attempt(*l, attempt_end::job_ended, worker, read(in->getFailure()),
                 in->getFailure().getRetryable());
   }

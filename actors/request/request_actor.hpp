@@ -119,6 +119,11 @@ inline failure crashes_engines(const std::string& why) {
   return {500, "request_crashes_engine", "This request crashes the engine: " + why + ".", "", {}};
 }
 
+/// What a client is told of a prompt that engines fail at, each on its own.
+inline failure not_computable(const std::string& why) {
+  return {500, "request_not_computable", "This request cannot be computed: " + why + ".", "", {}};
+}
+
 /// Runs one request from routing to its end. Everything that it holds is released by its state's
 /// destructor, whatever ends it. A child of the hub, monitored by it.
 caf::actor spawn_request(caf::event_based_actor* hub,

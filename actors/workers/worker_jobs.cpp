@@ -375,14 +375,20 @@ void worker_state::happened(engine_events& x) {
       j->compute_time = p.computed;
       tell_prefilled_if_complete(*j);
     }
+  // One message is one step: whoever is failed in it was in the same pass.
+  const auto suspects = static_cast<std::uint32_t>(
+      std::count_if(x.failures.begin(), x.failures.end(),
+                    [](const auto& f) { return msg::is_engine_fault(f.why.code); }));
   for (auto& f : x.failures)
     if (auto* j = find(f.job)) {
-      if (msg::is_engine_fault(f.why.code)) ++faults;
+      const bool fault = msg::is_engine_fault(f.why.code);
+      if (fault) ++faults;
       j->in_engine = false;
       if (j->ended)
         reap(*j);
       else
-        fail(*j, f.why, f.retryable ? status_unavailable : status_internal, f.retryable);
+        fail(*j, f.why, f.retryable ? status_unavailable : status_internal, f.retryable,
+             fault ? suspects : 0);
     }
   for (auto id : x.ends)
     if (auto* j = find(id)) {
@@ -508,13 +514,15 @@ void worker_state::reject(job& j, const refusal& why) {
   end(j, why.why);
 }
 
-void worker_state::fail(job& j, const error& why, int status, bool retryable) {
+void worker_state::fail(job& j, const error& why, int status, bool retryable,
+                        std::uint32_t suspects) {
   spdlog::info("event=job_failed worker={} code={} reason=\"{}\"", options.self.name, why.code,
                why.message);
   msg::draft<msg::JobFailed> d;
   write(d->initKey(), j.key);
   d->setWorker(options.self.name);
   write_failure(d->initFailure(), why, status, retryable);
+  d->setSuspects(suspects);
   send(j.reply_to, std::move(d));
   end(j, why);
 }

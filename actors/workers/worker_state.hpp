@@ -136,7 +136,8 @@ struct worker_state {
   void look_for_stall();
   void reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why);
   void reject(job& j, const refusal& why);
-  void fail(job& j, const error& why, int status, bool retryable);
+  /// `suspects`: of a fault of the engine itself, the jobs that it failed together.
+  void fail(job& j, const error& why, int status, bool retryable, std::uint32_t suspects = 0);
   void end(job& j, const error& why);
   void end_well(job& j);
   void reap(job& j);

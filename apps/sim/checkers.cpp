@@ -92,6 +92,7 @@ bool excused(const run_record& r, const client_record& c) {
            });
   // Each crash was the only thing that the engine was at, once alone by order: taken for its fault.
   if (code == "request_crashes_engine") return hit(r, c, {k::crash_in_step, k::crash_loop}, "");
+  if (code == "request_not_computable") return hit(r, c, {k::garbage}, "");
   // So many faults fell into its time that each may have cost an attempt.
   if (faults_in(r, c) + 1 >= request::attempts_max) return !is_broken_protocol(code);
   // For whatever reason the last attempt failed: there was nobody else just then.

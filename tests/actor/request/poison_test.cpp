@@ -124,6 +124,66 @@ TEST_CASE_METHOD(stage, "a suspect that gets past the crash is no suspect any mo
   CHECK(c.sink->failures.empty());
 }
 
+TEST_CASE_METHOD(stage, "what an engine cannot compute is tried alone, and ended when a second one "
+                        "fails at it there") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  tokens(key, both, 0, {1, 2});
+  fault(key, both);
+  auto again = asked_once();
+  CHECK(again.quarantine);
+  CHECK(again.exclude == lines{both.name});
+  route(again.key, second);
+  CHECK(given(second) == lines{"decode self 0/2 resumed 2 alone"});
+  SECTION("it is the prompt") {
+    fault(again.key, second);
+    again = asked_once();
+    CHECK(again.quarantine);
+    route(again.key, second);
+    fault(again.key, second);  // who knows, second may be broken
+    again = asked_once();
+    route(again.key, both);
+    fault(again.key, both);
+    CHECK(c.sink->said.back() == "failed 500 request_not_computable");
+    CHECK_THAT(c.sink->failures.at(0).message, Catch::Contains(both.name));
+    CHECK(asked().empty());
+    check_all_released();
+    // That is no proof as a crash is: the next one is looked at anew.
+    CHECK(submit().sink->said.empty());
+  }
+  SECTION("it was the engine") {
+    tokens(again.key, second, 2, proof());
+    fault(again.key, second, 5);
+    again = asked_once();
+    CHECK_FALSE(again.quarantine);
+    CHECK(c.sink->failures.empty());
+  }
+}
+
+TEST_CASE_METHOD(stage, "of many that one pass failed each goes on beside others, and of a pair "
+                        "whose KV gives no numbers prefill may be the one") {
+  auto c = submit();
+  auto key = asked_once().key;
+  route(key, decode, &prefill);
+  accept(key, prefill);
+  fault(key, decode, 100);
+  auto again = asked_once();
+  CHECK_FALSE(again.quarantine);
+  for (const auto* at : {&second, &decode, &second, &decode}) {
+    route(again.key, *at, &prefill);
+    fault(again.key, *at);
+    again = asked_in_time();
+    CHECK(again.quarantine);
+  }
+  CHECK(c.sink->failures.empty());
+  // Neither alone, nor with it.
+  route(again.key, both);
+  fault(again.key, both);
+  CHECK(c.sink->said.back() == "failed 500 request_not_computable");
+}
+
 TEST_CASE_METHOD(stage, "an innocent survives any number of crashes beside others") {
   wish w;
   w.timeout = 600s;

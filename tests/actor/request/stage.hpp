@@ -295,6 +295,18 @@ struct stage : deterministic_system {
     f.setParameter(parameter);
     to_hub(by.name, std::move(d));
   }
+  /// The engine itself could not compute it, and `suspects` of the same pass.
+  void fault(const job_key& key, const played_worker& by, std::uint32_t suspects = 1) {
+    msg::draft<msg::JobFailed> d;
+    write(d->initKey(), key);
+    d->setWorker(by.name);
+    auto f = d->initFailure();
+    f.setCode("garbage_output");
+    f.setHttpStatus(503);
+    f.setRetryable(true);
+    d->setSuspects(suspects);
+    to_hub(by.name, std::move(d));
+  }
   void job_done(const job_key& key, const played_worker& by) {
     msg::draft<msg::JobDone> d;
     write(d->initKey(), key);

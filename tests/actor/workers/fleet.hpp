@@ -67,6 +67,7 @@ struct machine {
   std::shared_ptr<workers::engine_host> host;
   std::shared_ptr<crash::plain_board> board = std::make_shared<crash::plain_board>();
   std::function<void()> in_pass;  ///< called in the middle of each forward pass
+  bool garbage = false;           ///< its passes give no numbers
   caf::actor actor;
   bool alive = true;
   bool stopped = false;
@@ -133,6 +134,9 @@ struct fleet : deterministic_system {
     o.prefill_tokens_per_second = 1e9;
     o.sleep = [p = m.get()](auto) {
       if (p->in_pass) p->in_pass();
+    };
+    o.choose_fault = [p = m.get()] {
+      return p->garbage ? engine::simulated_fault::garbage : engine::simulated_fault::none;
     };
     engine::batching_limits limits;
     limits.slots = terms.slots;

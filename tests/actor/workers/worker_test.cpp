@@ -406,3 +406,30 @@ TEST_CASE_METHOD(alone, "a job that ends the worker is named on the engine's boa
   m.alive = false;
 }
 
+TEST_CASE_METHOD(alone, "who is failed by the engine itself hears how many were in the same step") {
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    terms t;
+    t.request = i;
+    give(t);
+  }
+  work();
+  m.garbage = true;
+  turns(3);
+  const auto told = take_envelopes<msg::JobFailed>(requester);
+  REQUIRE(told.size() == 3);
+  for (const auto& [from, e] : told) {
+    msg::view<msg::JobFailed> in{e};
+    CHECK(std::string{in->getFailure().getCode().cStr()} == "garbage_output");
+    CHECK(in->getSuspects() == 3);
+  }
+  m.garbage = false;
+  terms t;
+  t.request = 4;
+  t.lease_ms = 100;
+  give(t);
+  advance(1s);
+  const auto lapsed = take_envelopes<msg::JobFailed>(requester);
+  REQUIRE(lapsed.size() == 1);
+  msg::view<msg::JobFailed> in{lapsed[0].second};
+  CHECK(in->getSuspects() == 0);
+}

@@ -47,6 +47,39 @@ TEST_CASE("one of few suspects is tried alone after one crash, one of many after
   CHECK(s.must_be_alone());
 }
 
+TEST_CASE("what no single engine can be blamed for is the prompt's own fault") {
+  suspicion s;
+  CHECK(s.faulted(1, false, {"a"}) == verdict::alone);
+  CHECK(s.faulted(1, false, {"b"}) == verdict::alone);  // beside others it proves nothing
+  SECTION("two engines that compute it alone") {
+    CHECK(s.faulted(1, true, {"a"}) == verdict::alone);
+    CHECK(s.faulted(1, true, {"a"}) == verdict::alone);  // a may be broken
+    CHECK(s.faulted(1, true, {"b"}) == verdict::convicted);
+  }
+  SECTION("two pairs with the same prefill, then without") {
+    CHECK(s.faulted(1, true, {"a", "p"}) == verdict::alone);
+    CHECK(s.faulted(1, true, {"b", "p"}) == verdict::alone);
+    CHECK(s.faulted(1, true, {"a", "p"}) == verdict::alone);
+    CHECK(s.faulted(1, true, {"a"}) == verdict::convicted);
+  }
+  SECTION("others were in the pass all the same") {
+    CHECK(s.faulted(1, true, {"a"}) == verdict::alone);
+    CHECK(s.faulted(2, true, {"b"}) == verdict::alone);
+  }
+  SECTION("it got on in between") {
+    CHECK(s.faulted(1, true, {"a"}) == verdict::alone);
+    s.survived();
+    CHECK(s.faulted(1, true, {"b"}) == verdict::alone);
+  }
+}
+
+TEST_CASE("of many in a pass that failed each is tried beside others once more") {
+  suspicion s;
+  CHECK(s.faulted(100, false, {"a"}) == verdict::together);
+  CHECK(s.any());
+  CHECK(s.faulted(100, false, {"b"}) == verdict::alone);
+}
+
 TEST_CASE("whoever gets past the crash is no suspect any more") {
   suspicion s;
   s.crashed(100, false);
