@@ -183,8 +183,10 @@ std::vector<finding> check_attempts(const run_record& r) {
   std::vector<finding> all;
   for (const auto& a : r.attempts) {
     const auto& c = *r.clients.at(a.client);
-    // Leases are renewed as long as a request's node and the way to its workers are whole.
-    const bool explained = a.code == "lease_lapsed" || a.code == msg::job_lost
+    // Leases are renewed, and tokens come, as long as a request's node and the way to its workers
+    // are whole. A link that is back before anybody misses it has lost what was on it.
+    const bool explained = a.code == "lease_lapsed" || a.code == msg::job_lost ||
+                                   a.code == "token_gap"
                                ? hit(r, c,
                                      {k::cut_link, k::cut_one_way, k::freeze_node, k::kill_node,
                                       k::lose_host, k::kill_hub, k::kill_link, k::kill_launcher,
