@@ -51,4 +51,8 @@ struct Audit {
   mismatches @7 :List(Text);
   keys @8 :List(import "common.capnp".JobKey);  # jobs that the worker holds, cut to what a message can carry
   keyCount @9 :UInt32;         # how many there are
+  earlyOpens @10 :UInt32;      # hand-overs that wait for their decode job
+  buffers @11 :UInt32;         # of the KV transport
+  buffersFree @12 :UInt32;     # of them
+  assemblingBytes @13 :UInt64; # of prompts that come in parts
 }

@@ -102,6 +102,13 @@ class checker {
       say("{}: {} KV tokens are referenced, and there is no job", e.worker, e.referenced);
     if (e.keys.empty() && e.transfers > 0)
       say("{}: {} hand-overs are open, and there is no job", e.worker, e.transfers);
+    // Early opens are left out: they wait for a job that never came, until their time is over.
+    if (e.keys.empty() && e.buffers_free < e.buffers)
+      say("{}: {} of {} transfer buffers are in use, and there is no job", e.worker,
+          e.buffers - e.buffers_free, e.buffers);
+    if (e.keys.empty() && e.assembling_bytes > 0)
+      say("{}: {} bytes of prompts are held for further parts, and there is no job", e.worker,
+          e.assembling_bytes);
     for (const auto& key : e.keys) {
       const auto held = std::any_of(hubs_.begin(), hubs_.end(), [&](const auto& h) {
         const auto i = h.second->jobs.find({e.worker, e.generation});
@@ -131,7 +138,8 @@ class checker {
 
 bool held_in_all::zero() const {
   return requests == 0 && prompt_bytes == 0 && leases == 0 && router_leases == 0 && jobs == 0 &&
-         worker_jobs == 0 && engine_jobs == 0 && transfers == 0 && kv_tokens == 0;
+         worker_jobs == 0 && engine_jobs == 0 && transfers == 0 && early_opens == 0 &&
+         buffers == 0 && assembling_bytes == 0 && kv_tokens == 0;
 }
 
 held_in_all sum(const std::vector<host_books>& all) {
@@ -148,6 +156,9 @@ held_in_all sum(const std::vector<host_books>& all) {
       s.worker_jobs += e.key_count;
       s.engine_jobs += e.jobs;
       s.transfers += e.transfers;
+      s.early_opens += e.early_opens;
+      s.buffers += e.buffers - std::min(e.buffers, e.buffers_free);
+      s.assembling_bytes += e.assembling_bytes;
       s.kv_tokens += e.referenced;
     }
   }

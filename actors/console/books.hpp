@@ -39,7 +39,11 @@ struct host_books {
     std::size_t key_count = 0;
     std::uint32_t jobs = 0;  ///< of the engine itself
     std::uint32_t transfers = 0;
-    std::uint32_t referenced = 0;  ///< KV tokens
+    std::uint32_t early_opens = 0;  ///< hand-overs that wait for their decode job
+    std::uint32_t buffers = 0;      ///< of the KV transport
+    std::uint32_t buffers_free = 0;
+    std::uint64_t assembling_bytes = 0;  ///< of prompts that come in parts
+    std::uint32_t referenced = 0;        ///< KV tokens
     std::uint32_t ledger_tokens = 0;
     std::uint32_t engine_cells = 0;
     std::vector<std::string> mismatches;  ///< ledger against the engine's own truth
@@ -64,6 +68,9 @@ struct held_in_all {
   std::size_t worker_jobs = 0;
   std::size_t engine_jobs = 0;
   std::size_t transfers = 0;
+  std::size_t early_opens = 0;
+  std::size_t buffers = 0;  ///< in use, or in quarantine
+  std::uint64_t assembling_bytes = 0;
   std::uint64_t kv_tokens = 0;  ///< referenced; what is cached only is nobody's
   bool zero() const;
 };

@@ -137,6 +137,10 @@ void write(msg::Books::Builder out, const host_books& b) {
     o.setReferenced(e.referenced);
     o.setJobs(e.jobs);
     o.setTransfers(e.transfers);
+    o.setEarlyOpens(e.early_opens);
+    o.setBuffers(e.buffers);
+    o.setBuffersFree(e.buffers_free);
+    o.setAssemblingBytes(e.assembling_bytes);
     auto mismatches = o.initMismatches(cut(e.mismatches.size(), mismatches_listed_max));
     for (unsigned k = 0; k < mismatches.size(); ++k) mismatches.set(k, e.mismatches[k]);
     o.setKeyCount(static_cast<std::uint32_t>(e.key_count));
@@ -156,6 +160,10 @@ host_books::engine_part read(msg::Audit::Reader in) {
   e.key_count = in.getKeyCount();
   e.jobs = in.getJobs();
   e.transfers = in.getTransfers();
+  e.early_opens = in.getEarlyOpens();
+  e.buffers = in.getBuffers();
+  e.buffers_free = in.getBuffersFree();
+  e.assembling_bytes = in.getAssemblingBytes();
   e.referenced = in.getReferenced();
   e.ledger_tokens = in.getLedgerTokens();
   e.engine_cells = in.getEngineCells();

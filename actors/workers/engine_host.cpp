@@ -152,7 +152,11 @@ void engine_host::audit() {
     if (how_.hand_over) {
       const auto g = how_.hand_over->read_gauges();
       d->setTransfers(static_cast<std::uint32_t>(g.sending + g.receiving));
+      d->setEarlyOpens(static_cast<std::uint32_t>(g.early_opens));
+      d->setBuffers(static_cast<std::uint32_t>(g.buffers));
+      d->setBuffersFree(static_cast<std::uint32_t>(g.buffers_free));
     }
+    d->setAssemblingBytes(x.assembling_bytes);
     auto list = d->initMismatches(static_cast<unsigned>(report.mismatches.size()));
     for (unsigned i = 0; i < list.size(); ++i) list.set(i, report.mismatches[i]);
     auto keys = d->initKeys(static_cast<unsigned>(x.keys.size()));

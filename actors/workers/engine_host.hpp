@@ -113,7 +113,8 @@ class engine_host final : engine::event_sink {
   struct audit_request {
     std::string reply_to;
     std::vector<transfer::job_key> keys;
-    std::size_t key_count = 0;  ///< `keys` may be fewer
+    std::size_t key_count = 0;         ///< `keys` may be fewer
+    std::size_t assembling_bytes = 0;  ///< of prompts that come in parts
   };
   /// Between two steps, on the engine thread; the answer is an `Audit`.
   void request_audit(audit_request what);

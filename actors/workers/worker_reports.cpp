@@ -151,7 +151,7 @@ void worker_state::command(const std::string& from, msg::EngineCommand::Reader i
 }
 
 void worker_state::audit(const std::string& reply_to) {
-  engine_host::audit_request x{reply_to, {}, jobs.size()};
+  engine_host::audit_request x{reply_to, {}, jobs.size(), assembling_bytes};
   for (const auto& [id, j] : jobs) x.keys.push_back(j.key);  // `jobs_max` at most
   options.host->request_audit(std::move(x));
 }

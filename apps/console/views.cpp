@@ -8,6 +8,8 @@
 
 #include <kj/string.h>
 
+#include <algorithm>
+
 namespace troupe::apps::console {
 
 namespace {
@@ -82,6 +84,9 @@ figures figures_of(const troupe::console::held_in_all& s) {
           {"worker_jobs", s.worker_jobs},
           {"engine_jobs", s.engine_jobs},
           {"transfers", s.transfers},
+          {"early_opens", s.early_opens},
+          {"buffers", s.buffers},
+          {"assembling_bytes", s.assembling_bytes},
           {"kv_tokens", s.kv_tokens}};
 }
 
@@ -170,7 +175,8 @@ void add_workers(table& t, msg::NodeReport::Reader report) {
 
 std::string books_text(const std::vector<troupe::console::host_books>& all) {
   table t;
-  t.columns = {"holder", "requests", "prompt_bytes", "leases", "jobs", "transfers", "kv_tokens"};
+  t.columns = {"holder",    "requests",    "prompt_bytes", "leases",   "jobs",
+               "transfers", "early_opens", "buffers",      "kv_tokens"};
   const std::string none;
   for (const auto& h : all) {
     if (h.has_hub) {
@@ -179,13 +185,15 @@ std::string books_text(const std::vector<troupe::console::host_books>& all) {
       t.rows.push_back({"requests/" + h.host,
                         number(std::max<std::uint64_t>(h.hub.requests.size(), h.hub.tickets)),
                         number(h.hub.prompt_bytes), number(h.hub.leases.size()), number(jobs), none,
-                        none});
+                        none, none, none});
     }
     if (h.has_router)
-      t.rows.push_back(
-          {"router", none, none, number(h.leases.size() + h.leases_left_out), none, none, none});
+      t.rows.push_back({"router", none, none, number(h.leases.size() + h.leases_left_out), none,
+                        none, none, none, none});
     for (const auto& e : h.engines)
-      t.rows.push_back({e.worker, none, none, none, number(e.key_count), number(e.transfers),
+      t.rows.push_back({e.worker, none, number(e.assembling_bytes), none, number(e.key_count),
+                        number(e.transfers), number(e.early_opens),
+                        number(e.buffers - std::min(e.buffers, e.buffers_free)),
                         number(e.referenced)});
   }
   return to_text(t);

@@ -242,6 +242,27 @@ struct in_parts : alone {
 
 }  // namespace
 
+TEST_CASE_METHOD(in_parts,
+                 "an audit tells of prompts that come in parts, and of the transport's buffers") {
+  auto& apart = add("prefill/p/a.0", 5, msg::Role::PREFILL);
+  part(0, 200'000);
+  const auto audit = [&](const machine& who) {
+    msg::draft<msg::EngineCommand> d;
+    d->setAudit();
+    office->send({who.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+    run();
+    who.host->step();
+    run();
+    auto all = take_envelopes<msg::Audit>(requester);
+    REQUIRE(all.size() == 1);
+    return all[0].second;
+  };
+  CHECK(msg::view<msg::Audit> { audit(m) } -> getAssemblingBytes() == 800'000);
+  const auto held = apart.hand_over->acquire_piece_buffer({}, 16);
+  CHECK(msg::view<msg::Audit> { audit(apart) } -> getBuffers() == 4);
+  CHECK(msg::view<msg::Audit> { audit(apart) } -> getBuffersFree() == 4);
+}
+
 TEST_CASE_METHOD(in_parts, "parts out of order end the job") {
   part(0, 200'000);
   auto credits = take_envelopes<msg::PartCredit>(requester);

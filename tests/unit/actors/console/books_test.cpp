@@ -43,6 +43,7 @@ struct world {
     e.key_count = e.jobs = 1;
     e.referenced = 20;
     e.ledger_tokens = e.engine_cells = 25;
+    e.buffers = e.buffers_free = 4;
     return e;
   }
   std::vector<host_books> all() const { return {h0, h1}; }
@@ -66,6 +67,13 @@ TEST_CASE("books that balance have no line, with work and at rest") {
   rest.engines = {idle};
   CHECK(check_books({rest}) == lines{});
   CHECK(sum({rest}).zero());
+  for (auto hold : std::vector<std::function<void(host_books::engine_part&)>>{
+           [](auto& e) { e.early_opens = 1; }, [](auto& e) { e.buffers_free = 3; },
+           [](auto& e) { e.assembling_bytes = 9; }}) {
+    auto not_quite = rest;
+    hold(not_quite.engines[0]);
+    CHECK_FALSE(sum({not_quite}).zero());
+  }
 }
 
 TEST_CASE("whatever is held by one side only is a line") {
@@ -126,6 +134,17 @@ TEST_CASE("whatever is held by one side only is a line") {
        },
        {"the engine has 1 jobs, the worker has none", "20 KV tokens are referenced",
         "1 hand-overs are open"}},
+      {"what a worker's transport and its unfinished prompts hold without a job",
+       [](world& w) {
+         w.h0.hub.jobs.erase(decode);
+         auto& e = w.h1.engines[0];
+         e.keys.clear();
+         e.key_count = e.jobs = e.referenced = 0;
+         e.buffers_free = 1;
+         e.assembling_bytes = 70;
+       },
+       {"decode/d/h1.0: 3 of 4 transfer buffers are in use",
+        "decode/d/h1.0: 70 bytes of prompts are held"}},
       {"an actor that was silent",
        [](world& w) { w.h1.silent = {"requests/h1"}; },
        {"requests/h1 did not answer"}},
