@@ -56,7 +56,7 @@ struct WorkerReport {
   generation @1 :UInt64;
   running @2 :UInt32;
   queued @3 :UInt32;
-  queuedTokens @4 :UInt64;     # prompt tokens not yet computed
+  queuedTokens @4 :UInt64;     # prompt tokens not yet computed; estimated of prompts that are not tokenised yet
   kvUsedTokens @5 :UInt32;     # referenced by requests or transfers
   kvCachedTokens @6 :UInt32;   # unreferenced prefixes: free when needed
   kvTotalTokens @7 :UInt32;
@@ -76,7 +76,13 @@ struct WorkerReport {
   jobs @21 :UInt32;            # whatever their phase
   faults @22 :UInt64;          # jobs that the engine itself failed: a pass without an end, or without numbers
   stalls @23 :UInt64;          # jobs that the engine forgot while others got on, ended for that
-  hold @24 :UInt64;            # number of the `Hold` in force; 0: none. An idle worker without one may have a job by now
+  preparing @24 :UInt32;       # prompts that tokeniser threads have in hand
+  unprepared @25 :UInt32;      # prompts that wait for one
+  preparingSign @26 :UInt64;   # number of the last sign of progress of the one in hand that has given none for longest; of all, while none is in hand
+  preparingComputedMs @27 :UInt64;  # what its thread has computed since then
+  preparingBytes @28 :UInt64;  # its request's
+  transferRounds @29 :UInt64;  # of the KV transport's thread, several a second; 0: it has none
+  hold @30 :UInt64;            # number of the `Hold` in force; 0: none. An idle worker without one may have a job by now
 }
 
 struct PrefixEvents {

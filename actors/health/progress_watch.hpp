@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/health/step_model.hpp"
+#include "actors/health/thread_watch.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -23,6 +24,8 @@ struct engine_account {
   std::uint64_t transferred = 0;      ///< bytes of KV, in and out
   std::uint64_t faults = 0;           ///< jobs that it failed itself
   std::uint64_t stalls = 0;           ///< jobs that it forgot, and that were ended for that
+  preparing_account preparing = {};
+  std::uint64_t transfer_rounds = 0;  ///< of the KV transport's thread; 0: it has none
 };
 
 struct watch_limits {

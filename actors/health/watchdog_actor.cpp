@@ -28,6 +28,8 @@ struct watched {
   std::uint64_t generation = 0;
   progress_watch watch;
   probe_policy probing;
+  tokeniser_watch tokenisers;
+  transport_watch transport;
   judgement told = {};
   engine_account account = {};
   progress_watch::time_point heard = {};  ///< the account; before the first one: of it
@@ -57,7 +59,8 @@ struct watchdog_state {
     auto& e = engines[engine];
     if (generation < e.generation) return nullptr;
     if (generation > e.generation)
-      e = watched{generation, progress_watch{options.limits}, probe_policy{options.probes}};
+      e = watched{generation, progress_watch{options.limits}, probe_policy{options.probes},
+                  tokeniser_watch{options.tokenisers}, transport_watch{options.transport}};
     return &e;
   }
 
@@ -70,6 +73,9 @@ struct watchdog_state {
     e.silent = {};
     e.launcher = caf::actor_cast<caf::actor>(self->current_sender());
     auto is = e.watch.judge(x.account, e.heard);
+    for (auto stuck : {e.tokenisers.judge(x.account.preparing, e.heard),
+                       e.transport.judge(x.account.transfer_rounds, e.heard)})
+      if (stuck && is.what != verdict::hung) is = {verdict::hung, *std::move(stuck)};
     if (options.office) {
       const auto unanswered = e.probing.unanswered();
       if (e.probing.due(x.account, e.heard)) probe(x.engine, e);

@@ -2,6 +2,7 @@
 
 #include "actors/health/probe_policy.hpp"
 #include "actors/health/progress_watch.hpp"
+#include "actors/health/thread_watch.hpp"
 #include "actors/link/post_office.hpp"
 
 #include <caf/actor.hpp>
@@ -22,6 +23,8 @@ struct watchdog_options {
   probe_limits probes;
   /// Where probes go out and come back; null: none are sent.
   std::shared_ptr<link::post_office> office;
+  tokeniser_limits tokenisers = {};
+  transport_limits transport = {};
 };
 
 /// `watchdog/<host>`: where probes come back to.

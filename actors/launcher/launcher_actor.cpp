@@ -285,14 +285,23 @@ void launcher_state::ended(supervision::ending how, const std::string& reason) {
 void launcher_state::report(msg::WorkerReport::Reader r) {
   if (r.getGeneration() == generation && options.watchdog)
     if (auto watchdog = options.watchdog())
-      self->send(watchdog,
-                 health::engine_progress{options.engine.name,
-                                         generation,
-                                         {r.getSteps(), r.getTicks(),
-                                          r.getPrefilledTokens() + r.getSampledTokens(),
-                                          std::chrono::microseconds{r.getBusyUs()}, r.getStepping(),
-                                          r.getAtHand(), r.getRunning() + r.getQueued(),
-                                          r.getTransferBytes(), r.getFaults(), r.getStalls()}});
+      self->send(watchdog, health::engine_progress{
+                               options.engine.name,
+                               generation,
+                               {r.getSteps(),
+                                r.getTicks(),
+                                r.getPrefilledTokens() + r.getSampledTokens(),
+                                std::chrono::microseconds{r.getBusyUs()},
+                                r.getStepping(),
+                                r.getAtHand(),
+                                r.getRunning() + r.getQueued(),
+                                r.getTransferBytes(),
+                                r.getFaults(),
+                                r.getStalls(),
+                                {r.getPreparing(), r.getUnprepared(), r.getPreparingSign(),
+                                 std::chrono::milliseconds{r.getPreparingComputedMs()},
+                                 r.getPreparingBytes()},
+                                r.getTransferRounds()}});
   if (r.getGeneration() == generation) progress(r);
 }
 

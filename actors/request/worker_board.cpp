@@ -24,6 +24,8 @@ void put_figures(json_writer& w, msg::WorkerReport::Reader r) {
   count(w, "running", r.getRunning());
   count(w, "queued", r.getQueued());
   count(w, "queued_tokens", r.getQueuedTokens());
+  count(w, "preparing", r.getPreparing());
+  count(w, "unprepared", r.getUnprepared());
   count(w, "kv_used_tokens", r.getKvUsedTokens());
   count(w, "kv_cached_tokens", r.getKvCachedTokens());
   count(w, "kv_total_tokens", r.getKvTotalTokens());

@@ -167,7 +167,7 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
   w.reported_queue = static_cast<double>(r.queued_tokens) * w.prefill_seconds;
   w.kv_used = r.kv_used;
   w.kv_total = r.kv_total > 0 ? r.kv_total : w.entry.kv_tokens;
-  const auto streams = r.running + r.queued;
+  const auto streams = r.running + r.queued + r.preparing;
   w.other_streams = streams > w.leases ? streams - w.leases : 0;
   if (now - w.interval_began >= report_interval_min) {
     w.interval_began = now;

@@ -141,6 +141,7 @@ struct worker_report {
   float bytes_per_token = 0;
   bool idle = false;
   std::uint64_t busy_us = 0;
+  std::uint32_t preparing = 0;  ///< prompts on their way to the engine: at tokenisers, or before
 };
 
 /// What came of a route, from the request that had it.

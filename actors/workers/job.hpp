@@ -59,7 +59,8 @@ struct job {
   std::chrono::milliseconds lease{0};
   time_point deadline;
   content_assembly content;
-  time_point part_came;  ///< the last part of it
+  std::size_t content_bytes = 0;  ///< of the whole, once it is being prepared
+  time_point part_came;           ///< the last part of it
   std::vector<std::uint64_t> chain;
   std::vector<engine::resumed_choice> resume;
   std::uint8_t priority = 0;

@@ -1,9 +1,15 @@
 #pragma once
 
-#include <condition_variable>
+#include "actors/health/thread_watch.hpp"
+
+#include <semaphore.h>
+
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -18,51 +24,33 @@ inline constexpr std::size_t offloaded_tasks_max = 1'024;
 /// Destroying it drops what waits and joins what runs.
 class offload_pool {
  public:
-  explicit offload_pool(std::size_t threads) {
-    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
-  }
-  ~offload_pool() {
-    {
-      std::lock_guard lock{mutex_};
-      stopping_ = true;
-      tasks_.clear();
-    }
-    changed_.notify_all();
-    for (auto& t : threads_) t.join();
-  }
+  explicit offload_pool(std::size_t threads);
+  ~offload_pool();
   offload_pool(const offload_pool&) = delete;
   offload_pool& operator=(const offload_pool&) = delete;
 
-  /// False when too many wait.
-  bool post(std::function<void()> task) {
-    {
-      std::lock_guard lock{mutex_};
-      if (tasks_.size() >= offloaded_tasks_max) return false;
-      tasks_.push_back(std::move(task));
-    }
-    changed_.notify_one();
-    return true;
-  }
+  /// False when too many wait. Waits for none of the threads, whatever they do.
+  bool post(std::function<void()> task);
+  /// How the threads do. Waits for none of them.
+  health::preparing_account account() const;
+
+  /// From inside a task: a sign of progress. On a thread of no pool it does nothing.
+  static void got_on();
+  /// Likewise: so large is what the task works at, until its end.
+  static void works_at(std::size_t bytes);
 
  private:
-  void run() {
-    std::unique_lock lock{mutex_};
-    while (true) {
-      changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      if (stopping_) return;
-      auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      lock.unlock();
-      task();
-      lock.lock();
-    }
-  }
+  struct worker;
+  void run(worker& w);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::mutex mutex_;
+  /// One for each task. Not a condition variable: its notify may wait for a thread that it woke
+  /// before, and that stands.
+  ::sem_t posted_;
   std::deque<std::function<void()>> tasks_;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  std::atomic<std::uint64_t> signs_{0};
+  std::vector<std::unique_ptr<worker>> workers_;
 };
 
 }  // namespace troupe::workers

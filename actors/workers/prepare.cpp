@@ -1,5 +1,7 @@
 #include "actors/workers/prepare.hpp"
 
+#include "actors/workers/offload.hpp"
+
 #include <capnp/serialize.h>
 
 #include <algorithm>
@@ -111,13 +113,18 @@ prepared prepare(preparation p) {
   prepared result;
   result.id = p.id;
   result.content_bytes = p.content->size() * sizeof(capnp::word);
+  offload_pool::works_at(result.content_bytes);
   try {
     capnp::FlatArrayMessageReader reader{*p.content, content_limits(p.content->size())};
     const auto request = reader.getRoot<msg::Completion>();
     auto prompt = p.kind == job_kind::receive
                       ? expected<text::rendered_prompt>{text::rendered_prompt{
                             std::move(p.offer->tokens), std::move(p.offer->plan), {}}}
-                      : p.text->render(request, *p.unwanted);
+                      : p.text->render(request, [&p] {
+                          offload_pool::got_on();
+                          return !*p.unwanted;
+                        });
+    offload_pool::got_on();
     if (!prompt)
       result.refused = refusal_of(std::move(prompt).error());
     else if (prompt->tokens.empty())

@@ -58,8 +58,9 @@ struct prepared {
   std::uint16_t choices = 0;
 };
 
-/// Renders, tokenises, checks the limits, and submits. A job that is unwanted before it reaches the
-/// engine is refused as `cancelled`.
+/// Renders, tokenises, checks the limits, and submits; tells of progress in between, where it runs
+/// on a thread of an `offload_pool`. A job that is unwanted before it reaches the engine is refused
+/// as `cancelled`.
 prepared prepare(preparation p);
 
 }  // namespace troupe::workers

@@ -13,6 +13,7 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
   auto& s = self->state;
   s.options = std::move(options);
   s.options.self.state = msg::EntryState::READY;
+  s.tokenisers = health::tokeniser_watch{s.options.tokenisers};
   s.options.office->bind(s.options.self.name, s.options.self.generation,
                          caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});

@@ -2,6 +2,7 @@
 
 #include "actors/directory/directory_state.hpp"
 #include "actors/health/job_watch.hpp"
+#include "actors/health/thread_watch.hpp"
 #include "actors/workers/engine_host.hpp"
 #include "gpu/text/text_model.hpp"
 
@@ -48,6 +49,9 @@ struct worker_options {
   std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
   /// Runs a task on a tokeniser thread; false: too many wait. A simulation runs it at once.
   std::function<bool(std::function<void()>)> offload;
+  /// How the tokeniser threads do; empty: there are none.
+  std::function<health::preparing_account()> preparing;
+  health::tokeniser_limits tokenisers;
   /// Called once when a stop is over: nothing is held any more.
   std::function<void()> on_stopped;
 };

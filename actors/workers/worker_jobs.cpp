@@ -188,6 +188,7 @@ preparation worker_state::preparation_of(job& j) {
   p.chain = std::move(j.chain);
   p.resume = std::move(j.resume);
   assembling_bytes -= j.content.bytes();
+  j.content_bytes = j.content.bytes();
   p.content = std::make_shared<kj::Array<capnp::word>>(j.content.take());
   j.content = {};
   p.text = options.text;
@@ -463,6 +464,7 @@ void worker_state::watch() {
     reject(jobs.at(id),
            {{"part_lost", "the next part of the prompt does not come"}, status_unavailable, true});
   look_for_stall();
+  look_at_tokenisers();
   if (options.hand_over) options.hand_over->tick(t);
   if (draining && !stopping) offer_moves();
   if (stopping && jobs.empty()) stopped();
@@ -494,6 +496,24 @@ void worker_state::look_for_stall() {
   spdlog::warn("event=job_stalled worker={} generation={} job={} stalls={} evidence=\"{}\"",
                options.self.name, options.self.generation, worst.job, stalls, *evidence);
   fail(*j, {msg::job_stalled, *evidence}, status_unavailable, true);
+  report();
+}
+
+/// What tokenisers do not come back with goes on elsewhere. The watchdog sees the same and ends the
+/// process, with all that it holds; but it may be lost, too.
+void worker_state::look_at_tokenisers() {
+  if (!options.preparing) return;
+  const auto evidence = tokenisers.judge(options.preparing(), now());
+  if (!evidence) return;
+  std::vector<engine::job_id> theirs;
+  for (const auto& [key, id] : open)
+    if (jobs.at(id).offloaded) theirs.push_back(id);
+  if (theirs.empty()) return;
+  spdlog::warn("event=tokenisers_stuck worker={} generation={} jobs={} evidence=\"{}\"",
+               options.self.name, options.self.generation, theirs.size(), *evidence);
+  for (auto id : theirs)
+    fail(jobs.at(id), {msg::tokenisers_stuck, "its worker is stuck " + *evidence},
+         status_unavailable, true);
   report();
 }
 

@@ -10,6 +10,11 @@
 
 namespace troupe::workers {
 
+namespace {
+/// Of prompts, until some were measured.
+constexpr float bytes_per_token_assumed = 4;
+}  // namespace
+
 worker_state::~worker_state() {
   if (options.office) options.office->unbind(options.self.name, options.self.generation);
   if (options.hand_over)
@@ -32,6 +37,18 @@ bool worker_state::idle() const {
   return h.sending == 0 && h.receiving == 0;
 }
 
+/// Of prompts that will be computed here, and that the engine doesn't have yet.
+std::uint64_t worker_state::tokens_being_prepared() const {
+  std::size_t bytes = 0;
+  for (const auto& [key, id] : open) {
+    const auto& j = jobs.at(id);
+    if (j.offloaded && j.kind != job_kind::receive) bytes += j.content_bytes;
+  }
+  return static_cast<std::uint64_t>(
+      static_cast<double>(bytes) /
+      static_cast<double>(bytes_per_token > 0 ? bytes_per_token : bytes_per_token_assumed));
+}
+
 void worker_state::report() {
   const auto g = options.host->engine().gauges();
   msg::draft<msg::WorkerReport> d;
@@ -39,7 +56,7 @@ void worker_state::report() {
   d->setGeneration(options.self.generation);
   d->setRunning(g.running);
   d->setQueued(g.queued);
-  d->setQueuedTokens(g.queued_tokens);
+  d->setQueuedTokens(g.queued_tokens + tokens_being_prepared());
   d->setKvUsedTokens(g.kv_referenced);
   d->setKvCachedTokens(g.kv_cached);
   d->setKvTotalTokens(g.kv_total);
@@ -53,9 +70,18 @@ void worker_state::report() {
   d->setProbes(g.probes);
   d->setFaults(faults);
   d->setStalls(stalls);
+  if (options.preparing) {
+    const auto p = options.preparing();
+    d->setPreparing(p.in_hand);
+    d->setUnprepared(p.waiting);
+    d->setPreparingSign(p.sign);
+    d->setPreparingBytes(p.bytes);
+    d->setPreparingComputedMs(static_cast<std::uint64_t>(p.computed.count()));
+  }
   if (options.hand_over) {
     const auto wire = options.hand_over->read_gauges().wire;
     d->setTransferBytes(wire.sent_bytes + wire.received_bytes);
+    d->setTransferRounds(wire.rounds);
   }
   d->setPrefillTokensPerSecond(prefill_rate);
   d->setDecodeTokensPerSecond(decode_rate);

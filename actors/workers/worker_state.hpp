@@ -69,6 +69,7 @@ struct worker_state {
   std::unordered_set<std::uint64_t> blocks;  ///< prefixes here, for a shard that asks again
   std::uint64_t next_prefix_event = 0;
   float bytes_per_token = 0;
+  health::tokeniser_watch tokenisers;
   std::uint64_t faults = 0;          ///< jobs that the engine itself failed
   std::uint64_t stalls = 0;          ///< jobs that the engine forgot
   std::uint64_t last_prefilled = 0;  ///< at the last regular report, for rates
@@ -134,6 +135,7 @@ struct worker_state {
   void watch_soon();
   void watch_after(std::chrono::milliseconds pause);
   void look_for_stall();
+  void look_at_tokenisers();
   void reject(const transfer::job_key& key, const std::string& reply_to, const refusal& why);
   void reject(job& j, const refusal& why);
   /// `suspects`: of a fault of the engine itself, the jobs that it failed together.
@@ -144,6 +146,7 @@ struct worker_state {
 
   // worker_reports.cpp
   bool idle() const;
+  std::uint64_t tokens_being_prepared() const;
   void report();
   void report_regularly();
   void check_idle_soon();

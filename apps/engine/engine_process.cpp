@@ -241,6 +241,9 @@ class engine_process {
     w.host = host;
     w.text = loaded.text;
     w.hand_over = hand_over;
+    w.preparing = [&tokenisers] { return tokenisers.account(); };
+    w.tokenisers = health::tokeniser_limits_of(cluster_.health.hang_timeout,
+                                               2 * workers::idle_watch_interval);
     w.offload = [&tokenisers](std::function<void()> task) {
       return tokenisers.post(std::move(task));
     };

@@ -169,6 +169,10 @@ void node_tree::add_watchdog(std::vector<supervision::child_spec>& children) {
   const auto& h = setup_.cluster.health;
   o.limits.silence_max = std::max(
       {2 * h.hang_timeout, 5 * h.report_interval, h.heartbeat_timeout + 4 * h.heartbeat_interval});
+  // After a process has stood still an account may span what its threads could not use.
+  o.tokenisers = health::tokeniser_limits_of(h.hang_timeout, 2 * h.report_interval);
+  o.transport.account_gap_max = 2 * h.report_interval;
+  o.transport.still_max = std::max(h.hang_timeout, 3 * h.report_interval);
   o.probes.after = setup_.cluster.health.probe_after;
   o.probes.timeout = setup_.cluster.health.probe_timeout;
   o.office = office_;

@@ -22,7 +22,7 @@ class byte_text_model final : public text_model {
 
   using text_model::render;
   expected<rendered_prompt> render(msg::Completion::Reader request,
-                                   const std::atomic<bool>& unwanted) const override;
+                                   const still_wanted& wanted) const override;
   expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
                                            bool parse_special) const override;
 
@@ -108,8 +108,8 @@ expected<void> byte_text_model::render_messages(msg::Completion::Reader request,
 }
 
 expected<rendered_prompt> byte_text_model::render(msg::Completion::Reader request,
-                                                  const std::atomic<bool>& unwanted) const {
-  if (unwanted) return error{"cancelled", "nobody waits for the prompt any more"};
+                                                  const still_wanted& wanted) const {
+  if (!wanted()) return error{"cancelled", "nobody waits for the prompt any more"};
   if (!request.getResponseFormat().isText())
     return error{"unsupported_parameter", "the byte model of a simulated engine has no grammars",
                  "response_format"};

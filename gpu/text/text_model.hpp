@@ -4,8 +4,8 @@
 #include "messages/base/expected.hpp"
 #include "messages/completion.capnp.h"
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,6 +60,9 @@ class output_stream {
   virtual std::uint32_t emitted_bytes() const = 0;
 };
 
+/// Whether anybody still waits for a prompt that is being rendered.
+using still_wanted = std::function<bool()>;
+
 /// A model's text side: template, tokeniser, grammar, parser. Loaded once; const calls are
 /// thread-safe.
 class text_model {
@@ -67,13 +70,14 @@ class text_model {
   virtual ~text_model() = default;
 
   /// Renders and tokenises. Errors carry `code`, `message` and `parameter` for the client
-  /// (`context_length_exceeded`, `invalid_schema`, `template_failed`, ...). `unwanted` may be set
-  /// by another thread: what is left to do is not begun then, and the error is `cancelled`.
+  /// (`context_length_exceeded`, `invalid_schema`, `template_failed`, ...). `wanted` is asked
+  /// before each step that can take long, so that it tells of progress, too; when it says no, what
+  /// is left to do is not begun, and the error is `cancelled`.
   virtual expected<rendered_prompt> render(msg::Completion::Reader request,
-                                           const std::atomic<bool>& unwanted) const = 0;
+                                           const still_wanted& wanted) const = 0;
   /// One that is wanted to its end.
   expected<rendered_prompt> render(msg::Completion::Reader request) const {
-    return render(request, std::atomic<bool>{false});
+    return render(request, [] { return true; });
   }
   virtual expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
                                                    bool parse_special) const = 0;

@@ -70,6 +70,9 @@ struct wire_counters {
   std::uint64_t control_bytes = 0;
   std::uint64_t pieces_sent = 0;
   std::uint64_t pieces_received = 0;
+  /// Rounds of its own progress thread, which comes round several times a second when there is
+  /// nothing to do, too; 0: it has no thread.
+  std::uint64_t rounds = 0;
 };
 
 /// Moves KV between workers. Thread-safe; completions and events come from its own progress thread,

@@ -14,6 +14,7 @@ from stuck_thread import stick  # noqa: E402
 
 LOAD = dict(rate=6, seconds=25)
 TOGETHER = [pool("both", "h0", "h1", "h2")]
+TOKENISERS_S = 15.0  # twice hang_timeout, a report, and the first token elsewhere
 
 
 class Engines(unittest.TestCase):
@@ -33,6 +34,7 @@ class Engines(unittest.TestCase):
             disturb(s, pid, host)
             wait_until(lambda: name in ready_workers(s.c) and any(engine_name(p) == name for p in s.c[host].engines() if p != pid), lambda: f"another {name}: {s.c.workers()}", BACK_S)
             back = time.monotonic() - began
+            s.hung = [line for n in s.c.nodes.values() for line in n.log.splitlines() if "event=engine_hung" in line]
         pause = max(s.pauses)
         print(f"{self.id().rsplit('.', 1)[-1]} {role}: pause {pause:.2f} s, another engine serves after {back:.1f} s, load {s.report['whole']} whole, {s.report['failed']} failed", flush=True)
         self.assertLess(pause, pause_max)
@@ -49,6 +51,29 @@ class Engines(unittest.TestCase):
     def test_stuck_inside_a_step(self):
         for role, pools in self.victims():
             self.disturbed(role, pools, lambda s, pid, host: stick(pid, "engine"), pause_max=10.0)
+
+    def test_stuck_tokenisers(self):
+        # Prompts that come then are what waits; a decode worker's prompts come tokenised.
+        def disturb(s, pid, host):
+            stick(pid, "tokeniser", all_of_them=True)
+            s.streams(6)
+
+        for role, pools in (("both", TOGETHER), ("prefill", APART)):
+            with self.subTest(role):
+                self.assert_hung(self.disturbed(role, pools, disturb, pause_max=TOKENISERS_S), "no tokeniser thread has taken up")
+
+    def test_stuck_kv_transport(self):
+        def disturb(s, pid, host):
+            stick(pid, "kv-transfer")
+            s.streams(6)
+
+        for role in ("prefill", "decode"):
+            with self.subTest(role):
+                self.assert_hung(self.disturbed(role, APART, disturb, pause_max=10.0), "has not come round")
+
+    def assert_hung(self, s, why):
+        """One engine was ended, and for this."""
+        self.assertTrue(len(s.hung) == 1 and why in s.hung[0], s.hung)
 
     def test_frozen_and_back_after_its_jobs_went_elsewhere(self):
         for role, pools in self.victims():
@@ -104,7 +129,7 @@ class RealEngines(Engines):
     def disturbed(self, *arguments, **more):
         return super().disturbed(*arguments, **{**more, **self.REAL})
 
-    test_frozen_and_back_after_its_jobs_went_elsewhere = test_garbage = test_nothing_but_garbage = None
+    test_frozen_and_back_after_its_jobs_went_elsewhere = test_garbage = test_nothing_but_garbage = test_stuck_tokenisers = test_stuck_kv_transport = None
 
 
 if __name__ == "__main__":

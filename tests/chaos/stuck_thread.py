@@ -12,12 +12,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long] * 4
 
 
-def thread_of(pid, name):
-    """The id of a process's thread of that name."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            return int(task.name)
-    raise AssertionError(f"process {pid} has no thread {name!r}")
+def threads_of(pid, name):
+    """The ids of a process's threads of that name, the oldest first."""
+    found = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir() if (task / "comm").read_text().strip() == name)
+    assert found, f"process {pid} has no thread {name!r}"
+    return found
 
 
 def call(request, tid):
@@ -25,9 +24,13 @@ def call(request, tid):
         raise OSError(ctypes.get_errno(), f"ptrace({request:#x})")
 
 
-def stick(pid, thread_name):
-    """From now on the thread does nothing, until its process is killed. Returns when it stands."""
-    tid = thread_of(pid, thread_name)
+def stick(pid, thread_name, all_of_them=False):
+    """From now on the thread does nothing, until its process is killed. Returns when it stands. Whoever a thread starts has its name, so that it is the first of that name, or all."""
+    for tid in threads_of(pid, thread_name)[: None if all_of_them else 1]:
+        stick_thread(tid)
+
+
+def stick_thread(tid):
     stands = threading.Event()
     failures = []
 

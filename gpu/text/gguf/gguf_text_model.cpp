@@ -39,7 +39,7 @@ class gguf_text_model final : public text_model {
 
   using text_model::render;
   expected<rendered_prompt> render(msg::Completion::Reader request,
-                                   const std::atomic<bool>& unwanted) const override;
+                                   const still_wanted& wanted) const override;
 
   expected<std::vector<token_id>> tokenize(std::string_view text, bool add_special,
                                            bool parse_special) const override {
@@ -73,7 +73,7 @@ class gguf_text_model final : public text_model {
   /// A request on its way, and whether anybody still waits for it.
   struct rendering {
     msg::Completion::Reader request;
-    const std::atomic<bool>& unwanted;
+    const still_wanted& wanted;
     rendered_prompt out;
   };
 
@@ -93,14 +93,14 @@ class gguf_text_model final : public text_model {
 };
 
 /// Each step can take a client's megabytes: it is not begun for one that has left.
-expected<void> still_wanted(const std::atomic<bool>& unwanted) {
-  if (unwanted) return error{"cancelled", "nobody waits for the prompt any more"};
+expected<void> before_a_step(const still_wanted& wanted) {
+  if (!wanted()) return error{"cancelled", "nobody waits for the prompt any more"};
   return ok;
 }
 
 expected<rendered_prompt> gguf_text_model::render(msg::Completion::Reader request,
-                                                  const std::atomic<bool>& unwanted) const {
-  rendering r{request, unwanted, {}};
+                                                  const still_wanted& wanted) const {
+  rendering r{request, wanted, {}};
   if (auto good = check_biases(request); !good) return good.error();
   expected<void> done;
   switch (request.getPrompt().which()) {
@@ -121,7 +121,7 @@ expected<rendered_prompt> gguf_text_model::render(msg::Completion::Reader reques
 }
 
 expected<void> gguf_text_model::render_chat(rendering& r) const {
-  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  if (auto wanted = before_a_step(r.wanted); !wanted) return wanted;
   auto chat = chat_->render(r.request);
   if (!chat) return chat.error();
   if (auto done = tokenize_prompt(r, chat->prompt); !done) return done;
@@ -164,18 +164,18 @@ expected<void> gguf_text_model::take_tokens(rendering& r) const {
 
 /// Its length is looked at before anything else is done with the tokens.
 expected<void> gguf_text_model::tokenize_prompt(rendering& r, std::string_view text) const {
-  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  if (auto wanted = before_a_step(r.wanted); !wanted) return wanted;
   text = words_->with_one_bos(text);
   if (const auto least = words_->tokens_min(text); least > context_tokens_)
     return check_length(r, least, "at least ");
   bool whole = true;
   const auto more = [&](std::span<const token_id> so_far) {
-    whole = !r.unwanted && so_far.size() <= context_tokens_ + 2U;  // two that begin are made one
+    whole = r.wanted() && so_far.size() <= context_tokens_ + 2U;  // two that begin are made one
     return whole;
   };
   auto tokens = words_->tokenize(text, true, true, more);
   if (!tokens) return with_parameter(tokens.error(), r.request);
-  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  if (auto wanted = before_a_step(r.wanted); !wanted) return wanted;
   r.out.tokens = std::move(*tokens);
   make_bos_unique(r.out.tokens);
   return check_length(r, r.out.tokens.size(), whole ? "" : "at least ");
@@ -184,11 +184,12 @@ expected<void> gguf_text_model::tokenize_prompt(rendering& r, std::string_view t
 expected<void> gguf_text_model::add_schema(rendering& r) const {
   const auto format = r.request.getResponseFormat();
   if (format.isText()) return ok;
-  if (auto wanted = still_wanted(r.unwanted); !wanted) return wanted;
+  if (auto wanted = before_a_step(r.wanted); !wanted) return wanted;
   auto held = gguf::hold_schema(format.isJsonObject() ? R"({"type": "object"})"
                                                       : std::string(view(format.getJsonSchema())));
   if (!held) return held.error();
   r.out.plan.grammar = std::move(held->grammar);
+  if (auto wanted = before_a_step(r.wanted); !wanted) return wanted;
   if (auto limits = gguf::make_constraint(words_, r.out.plan); !limits) return limits.error();
   return ok;
 }

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -164,8 +165,8 @@ class ucx_backend final : public backend {
   }
 
   wire_counters counters() const override {
-    return {shared_.sent_bytes, shared_.received_bytes, shared_.control_bytes, shared_.pieces_sent,
-            shared_.pieces_received};
+    return {shared_.sent_bytes,  shared_.received_bytes,  shared_.control_bytes,
+            shared_.pieces_sent, shared_.pieces_received, rounds_};
   }
 
   std::string transports(peer_id peer) const override {
@@ -182,6 +183,7 @@ class ucx_backend final : public backend {
     using clock = std::chrono::steady_clock;
     auto last_event = clock::now();
     while (!stop_) {
+      rounds_.fetch_add(1, std::memory_order_relaxed);
       bool worked = commands_.run();
       worked |= core_.progress();
       if (worked) {
@@ -220,6 +222,7 @@ class ucx_backend final : public backend {
   command_queue commands_;
   std::vector<std::byte> address_;
   std::array<shared_context, lane_count> contexts_;
+  std::atomic<std::uint64_t> rounds_{1};
   bool stop_ = false;  // progress thread only
   std::thread thread_;
 };

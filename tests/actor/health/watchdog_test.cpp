@@ -91,6 +91,35 @@ TEST_CASE_METHOD(scene, "an engine that forgets jobs again and again is told of 
   CHECK_THAT(told[0].is.evidence, Catch::Contains("forgot"));
 }
 
+TEST_CASE_METHOD(scene, "an engine whose tokenisers stand is told of once, though it steps") {
+  is.stepping = false;
+  is.preparing = {2, 3, 40, 10ms, 900};
+  is.transfer_rounds = 1;
+  std::vector<engine_judged> told;
+  for (int i = 0; i < 20; ++i) {
+    ++is.steps;
+    ++is.transfer_rounds;
+    for (auto& x : report()) told.push_back(std::move(x));
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].is.what == verdict::hung);
+  CHECK_THAT(told[0].is.evidence,
+             Catch::Contains("tokeniser thread") && Catch::Contains("3 behind"));
+}
+
+TEST_CASE_METHOD(scene, "an engine whose KV transport stands is told of once, though it steps") {
+  is.stepping = false;
+  is.transfer_rounds = 300;
+  std::vector<engine_judged> told;
+  for (int i = 0; i < 10; ++i) {
+    ++is.steps;
+    for (auto& x : report()) told.push_back(std::move(x));
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].is.what == verdict::hung);
+  CHECK_THAT(told[0].is.evidence, Catch::Contains("KV transport"));
+}
+
 TEST_CASE_METHOD(scene, "engines are judged apart") {
   for (int i = 0; i < 3; ++i) is.ticks += 30, report(1, "a"), report(1, "b");
   auto still = is;

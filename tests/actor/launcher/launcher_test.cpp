@@ -117,6 +117,12 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   d->setStepping(true);
   d->setAtHand(12);
   d->setStalls(2);
+  d->setPreparing(1);
+  d->setUnprepared(4);
+  d->setPreparingSign(33);
+  d->setPreparingComputedMs(250);
+  d->setPreparingBytes(8'000);
+  d->setTransferRounds(9);
   s.office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", 101},
                  std::move(d).freeze().value());
   s.run();
@@ -131,6 +137,12 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   CHECK(told[0].account.stepping);
   CHECK(told[0].account.at_hand == 12);
   CHECK(told[0].account.stalls == 2);
+  CHECK(told[0].account.preparing.in_hand == 1);
+  CHECK(told[0].account.preparing.waiting == 4);
+  CHECK(told[0].account.preparing.sign == 33);
+  CHECK(told[0].account.preparing.computed == 250ms);
+  CHECK(told[0].account.preparing.bytes == 8'000);
+  CHECK(told[0].account.transfer_rounds == 9);
   auto judge = [&](std::uint64_t generation, health::verdict what) {
     caf::anon_send(s.launcher, health::engine_judged{
                                    "decode/p/h0.0",

@@ -80,6 +80,7 @@ struct fleet : deterministic_system {
   std::vector<std::unique_ptr<machine>> machines;
   std::vector<std::function<void()>> offloaded;
   std::function<void()> on_offload;  ///< called by whoever has something for a tokeniser's thread
+  health::preparing_account preparing;  ///< what is said of the tokenisers
   caf::actor directory;
   caf::actor launcher;
   caf::actor router;
@@ -195,6 +196,7 @@ struct fleet : deterministic_system {
       offloaded.push_back(std::move(task));
       return true;
     };
+    w.preparing = [this] { return preparing; };
     w.on_stopped = [p = m.get()] { p->stopped = true; };
     m->actor = workers::spawn_worker(system, std::move(w));
     machines.push_back(std::move(m));

@@ -317,6 +317,49 @@ TEST_CASE_METHOD(alone, "an audit is answered from the engine's books") {
   CHECK(a->getMismatches().size() == 0);
 }
 
+TEST_CASE_METHOD(alone,
+                 "what tokenisers do not come back with is ended as retryable; the rest goes on") {
+  give({.request = 1, .lease_ms = 60'000});
+  work();
+  give({.request = 2, .lease_ms = 60'000});
+  give({.request = 3, .lease_ms = 60'000});
+  preparing = {1, 1, 5, 20ms, 600};
+  for (int i = 0; i < 9; ++i) advance(1s);
+  CHECK(failures<msg::JobFailed>().empty());
+  for (int i = 0; i < 3; ++i) advance(1s);
+  CHECK(failures<msg::JobFailed>() ==
+        lines{"tokenisers_stuck retryable", "tokenisers_stuck retryable"});
+  CHECK(m.host->routes() == 3);  // until the tokenisers let go
+  preparing.sign = 6;
+  advance(1s);
+  give({.request = 4, .lease_ms = 60'000});
+  for (int i = 0; i < 3; ++i) advance(1s);
+  work();
+  CHECK(failures<msg::JobFailed>().empty());
+  CHECK(failures<msg::Rejected>().empty());
+  CHECK(m.host->routes() == 2);
+}
+
+TEST_CASE_METHOD(alone, "a report counts prompts on their way to the engine, and their tokens") {
+  const auto told = [&] {
+    take_envelopes<msg::WorkerReport>(launcher);
+    advance(1s);
+    auto all = take_envelopes<msg::WorkerReport>(launcher);
+    REQUIRE(all.size() == 1);
+    msg::view<msg::WorkerReport> r{all[0].second};
+    return std::vector<std::uint64_t>{r->getPreparing(), r->getUnprepared(), r->getQueuedTokens()};
+  };
+  CHECK(told() == std::vector<std::uint64_t>{0, 0, 0});
+  give({.lease_ms = 60'000});
+  preparing = {1, 6, 5, 20ms, 600};
+  const auto waiting = told();
+  CHECK(waiting[0] == 1);
+  CHECK(waiting[1] == 6);
+  CHECK(waiting[2] > 0);
+  work();
+  CHECK(told()[2] == 0);
+}
+
 TEST_CASE_METHOD(alone, "a malformed message is dropped, and the worker goes on") {
   auto garble = [&]<class Schema>(Schema*) {
     office->send({m.name, 0}, {"requests/test", 0}, unreadable<Schema>());

@@ -42,6 +42,15 @@ TEST_CASE("what a worker reports as queued counts where it is more than what was
   for (int i = 0; i < 5; ++i) CHECK(s.choose().decode.name == "both/p/a2.0");
 }
 
+TEST_CASE("prompts of others that wait for a worker's tokenisers are load, too") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  worker_report r;
+  r.preparing = 30;
+  s.policy.report("both/p/a1.0", 7, r);
+  s.policy.report("both/p/a2.0", 7, {});
+  for (int i = 0; i < 5; ++i) CHECK(s.choose().decode.name == "both/p/a2.0");
+}
+
 TEST_CASE(
     "a report of an old generation, of an unknown worker or with nonsense in it changes nothing") {
   shard s{{worker("both/p/a1.0", both, "a1")}};

@@ -64,8 +64,8 @@ class tool_output final : public text::output_stream {
 class odd_model final : public text::text_model {
  public:
   expected<text::rendered_prompt> render(msg::Completion::Reader r,
-                                         const std::atomic<bool>& unwanted) const override {
-    return bytes_->render(r, unwanted);
+                                         const text::still_wanted& wanted) const override {
+    return bytes_->render(r, wanted);
   }
   expected<std::vector<token_id>> tokenize(std::string_view t, bool a, bool b) const override {
     return bytes_->tokenize(t, a, b);

@@ -16,8 +16,8 @@ class numbers final : public troupe::text::text_model {
  public:
   explicit numbers(const model_info& info)
       : info_(info), bytes_(troupe::text::make_byte_text_model(10)) {}
-  troupe::expected<troupe::text::rendered_prompt> render(troupe::msg::Completion::Reader,
-                                                         const std::atomic<bool>&) const override {
+  troupe::expected<troupe::text::rendered_prompt> render(
+      troupe::msg::Completion::Reader, const troupe::text::still_wanted&) const override {
     return troupe::error{"unused", {}, {}};
   }
   troupe::expected<std::vector<token_id>> tokenize(std::string_view, bool, bool) const override {

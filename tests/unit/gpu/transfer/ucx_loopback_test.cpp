@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <thread>
+
 using namespace troupe;
 using namespace troupe::transfer;
 using namespace troupe::transfer::testing;
@@ -24,6 +26,17 @@ struct pair {
 constexpr std::size_t mib = 1U << 20U;
 
 }  // namespace
+
+TEST_CASE("the progress thread comes round without anything to do, too") {
+  endpoint idle{{.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}};
+  const auto before = idle.transport->counters().rounds;
+  CHECK(before > 0);
+  const auto until = std::chrono::steady_clock::now() + patience_s;
+  while (idle.transport->counters().rounds <= before + 3 &&
+         std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  CHECK(idle.transport->counters().rounds > before + 3);
+}
 
 TEST_CASE("a piece arrives bit by bit, over the transport that was asked for") {
   auto where = GENERATE(proximity::same_host, proximity::other_host);

@@ -75,8 +75,7 @@ TEST_CASE("what nobody wants any more is not rendered to its end") {
   text.root.getPrompt().setText("hello");
   request chat{{"user", "hi"}};
   for (auto* r : {&text, &chat}) {
-    const std::atomic<bool> unwanted{true};
-    const auto out = model->render(r->root.asReader(), unwanted);
+    const auto out = model->render(r->root.asReader(), [] { return false; });
     REQUIRE_FALSE(out);
     CHECK(out.error().code == "cancelled");
   }
