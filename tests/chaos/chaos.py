@@ -1,10 +1,12 @@
 """What the chaos scenarios share: a cluster of three hosts with simulated engines under a steady load of `troupe bench`, streams whose every byte is known, and the questions that
 are asked after each fault: was a request lost, did a stream change, do the books balance, is everybody back in work?"""
 
+import functools
 import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,18 +58,26 @@ class Scenario:
         self.c, self.body, self.repeatable = c, body, repeatable
         c.wait_ready()
         self.everybody = wait_until(lambda: len(ready_workers(c)) == workers and ready_workers(c), lambda: f"{workers} ready workers: {c.workers()}")
-        status, undisturbed = c.post("/v1/completions", body)
-        assert status == 200, undisturbed
-        self.expected = undisturbed["choices"][0]["text"]
+        self.expected = self.answer(body)
         self.open = []
         self.failures_max = 0  # of the load; a scenario that lets some fail says why
         self.pauses = []
         self.load = Load(c, **load) if load is not None else None
 
-    def streams(self, count):
-        begun = [Timed(self.c, {**self.body, "stream_options": {"include_usage": True}}) for _ in range(count)]
+    def streams(self, count, fresh=False):
+        """`fresh`: each with a prompt of its own, so that nobody has its KV yet."""
+        begun = []
+        for _ in range(count):
+            body = {**self.body, "prompt": f"{len(self.open) + len(begun)}: {self.body['prompt']}"} if fresh else self.body
+            begun.append(Timed(self.c, {**body, "stream_options": {"include_usage": True}}))
+            begun[-1].undisturbed = functools.cache(functools.partial(self.answer, body)) if fresh else lambda: self.expected
         self.open += begun
         return begun
+
+    def answer(self, body):
+        status, answer = self.c.post("/v1/completions", body)
+        assert status == 200, answer
+        return answer["choices"][0]["text"]
 
     def busy(self, role):
         """Host and name of a worker that has jobs."""
@@ -76,11 +86,13 @@ class Scenario:
 
     def check_streams(self):
         """All that were begun are whole and unchanged. Returns the longest pause of each, in seconds."""
-        for s in self.open:
-            got = s.text(STREAM_S)
+        texts = [s.text(STREAM_S) for s in self.open]
+        with ThreadPoolExecutor(16) as asking:
+            undisturbed = list(asking.map(lambda s: s.undisturbed(), self.open))
+        for s, got, expected in zip(self.open, texts, undisturbed):
             tokens, wanted = s.seen[-2]["usage"]["completion_tokens"], self.body["max_tokens"]
             assert tokens == wanted, f"{s.id} has {tokens} tokens, not {wanted}: {s.attempts()}"
-            assert not self.repeatable or got == self.expected, f"{s.id} differs from byte {next((i for i, (a, b) in enumerate(zip(got, self.expected)) if a != b), min(len(got), len(self.expected)))}: {s.attempts()}"
+            assert not self.repeatable or got == expected, f"{s.id} differs from byte {next((i for i, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected)))}: {s.attempts()}"
         return [s.longest_pause() for s in self.open]
 
     def check_load(self, failures_max=0):

@@ -97,6 +97,17 @@ class Network:
     def unmute(self, host):
         ip("-n", self.namespaces[host], "neigh", "flush", "dev", "eth0", "nud", "permanent")
 
+    def deafen(self, host):
+        """What others send to the host arrives nowhere; they still hear it."""
+        for other, name in self.namespaces.items():
+            if other != host:
+                ip("-n", name, "neigh", "replace", self.addresses[host], "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+
+    def undeafen(self, host):
+        for other, name in self.namespaces.items():
+            if other != host:
+                ip("-n", name, "neigh", "del", self.addresses[host], "dev", "eth0")
+
 
 class WiredCluster(Cluster):
     """A cluster whose hosts are the namespaces of a `Network`. The gateway listens on the loopback device of its own."""

@@ -59,8 +59,11 @@ class Wires(unittest.TestCase):
     def test_a_cut_wire(self):
         self.survives(lambda network, host: network.cut(host), lambda network, host: network.join(host))
 
-    def test_a_wire_cut_one_way(self):
+    def test_a_host_that_nobody_hears(self):
         self.survives(lambda network, host: network.mute(host), lambda network, host: network.unmute(host))
+
+    def test_a_host_that_hears_nobody(self):
+        self.survives(lambda network, host: network.deafen(host), lambda network, host: network.undeafen(host))
 
 
 if __name__ == "__main__":
