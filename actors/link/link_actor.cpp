@@ -33,6 +33,7 @@ struct link_state {
   std::uint64_t sent = 0;  ///< our last ping
   std::uint64_t seen = 0;  ///< the peer's last ping
   caf::actor_clock::time_point last_echo;
+  caf::actor_clock::time_point last_ping;  ///< when we sent it
   bool announced = false;
   static constexpr const char* name = "link";
 
@@ -42,7 +43,7 @@ struct link_state {
     peer = std::move(p);
     info = std::move(i);
     self->monitor(peer);
-    last_echo = self->clock().now();
+    last_echo = last_ping = self->clock().now();
     announced = true;
     self->send(context->owner, link_up{info, caf::actor_cast<caf::actor>(self)});
     tick();
@@ -57,13 +58,23 @@ struct link_state {
       self->send(peer, std::forward<T>(what));
   }
 
+  /// Whether it is over, and ends it then: without an echo for too long; or without a ping of our
+  /// own, for so long that the peer has given it up and does without it. A process that stood still
+  /// finds what came meanwhile before its own tick: nothing of that may have an effect.
+  bool is_over() {
+    const auto limit = context->timing.silence_max;
+    const auto now = self->clock().now();
+    const auto is_late = [&](caf::actor_clock::time_point since, const std::string& what) {
+      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now - since).count();
+      if (now - since > limit) end(what + " for " + std::to_string(ms) + " ms");
+      return now - since > limit;
+    };
+    return is_late(last_echo, "no echo") || is_late(last_ping, "this process stood still");
+  }
+
   void tick() {
-    const auto silent = self->clock().now() - last_echo;
-    if (silent > context->timing.silence_max)
-      return end(
-          "no echo for " +
-          std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(silent).count()) +
-          " ms");
+    if (is_over()) return;
+    last_ping = self->clock().now();
     msg::draft<msg::Ping> d;
     d->setSequence(++sent);
     d->setSeen(seen);
@@ -72,6 +83,7 @@ struct link_state {
   }
 
   void pong(const msg::envelope<msg::Ping>& e) {
+    if (is_over()) return;
     msg::view<msg::Ping> ping{e};
     seen = ping->getSequence();
     // Only an echo proves that our own direction works, too. One ping may be on its way.
@@ -79,12 +91,12 @@ struct link_state {
   }
 
   void carry(msg::parcel& p) {
-    if (self->current_sender() == caf::actor_cast<caf::strong_actor_ptr>(peer))
+    if (self->current_sender() != caf::actor_cast<caf::strong_actor_ptr>(peer))
+      put(std::move(p));
+    else if (!is_over())
       context->office->deliver(std::move(p), caf::actor_cast<caf::actor>(self),
                                info.kind == msg::ProcessKind::ENGINE ? far_end::engine
                                                                      : far_end::node);
-    else
-      put(std::move(p));
   }
 
   void end(const std::string& reason) {

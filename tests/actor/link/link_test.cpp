@@ -90,6 +90,27 @@ TEST_CASE("silence is what a cut is noticed by, at the earliest after its limit"
   CHECK(reasons.find("no echo") != std::string::npos);
 }
 
+TEST_CASE(
+    "what came to a process while it stood still, for longer than silence may last, is lost") {
+  in_process s{"c"};
+  const auto at = s.link();
+  const auto sink = s.b.bind("sink", 1);
+  s.pass(900ms);
+  // Host b has had an echo since it last said something: its peer counts from there.
+  msg::draft<msg::Ping> d;
+  d->setSequence(2);
+  d->setSeen(1);
+  caf::send_as(at.a.link, at.b.link, std::move(d).freeze().value());
+  s.machine.run();
+  // In the mailbox of b's end before anything of b runs again, its own tick included.
+  caf::send_as(at.a.link, at.b.link, msg::make_parcel({"sink", 1}, {}, text("on its way")));
+  const auto longer = GENERATE(false, true);
+  s.machine.scheduler.advance_time(longer ? 3200ms : 3000ms);
+  s.machine.run();
+  CHECK(sink.got->size() == (longer ? 0 : 1));
+  CHECK(s.b.heard->downs.size() == (longer ? 1 : 0));
+}
+
 TEST_CASE("a listener that doesn't answer is given up") {
   in_process s{"c"};
   const auto mute = s.b.receiver();
