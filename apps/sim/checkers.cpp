@@ -183,10 +183,8 @@ std::vector<finding> check_attempts(const run_record& r) {
   std::vector<finding> all;
   for (const auto& a : r.attempts) {
     const auto& c = *r.clients.at(a.client);
-    // Leases are renewed, and tokens come, as long as a request's node and the way to its workers
-    // are whole. A link that is back before anybody misses it has lost what was on it.
-    const bool explained = a.code == "lease_lapsed" || a.code == msg::job_lost ||
-                                   a.code == "token_gap"
+    // Leases are renewed as long as a request's node and the way to its workers are whole.
+    const bool explained = a.code == "lease_lapsed" || a.code == msg::job_lost
                                ? hit(r, c,
                                      {k::cut_link, k::cut_one_way, k::freeze_node, k::kill_node,
                                       k::lose_host, k::kill_hub, k::kill_link, k::kill_launcher,
@@ -195,6 +193,9 @@ std::vector<finding> check_attempts(const run_record& r) {
                                      "")
                            : a.code == "engine_failed" || a.code == "garbage"
                                ? hit(r, c, {k::garbage}, "")
+                           // An engine whose node stood still takes its link for lost, and has it
+                           // back before anybody else misses it: what was on it is gone.
+                           : a.code == "token_gap"      ? hit(r, c, {k::freeze_node}, "")
                            : a.code == msg::job_stalled ? r.forgetful
                                                         : !is_broken_protocol(a.code);
     if (!explained)
