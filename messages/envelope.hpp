@@ -25,7 +25,7 @@ class view {
  public:
   explicit view(const envelope<Schema>& e) : view(e.body) {}
   explicit view(frozen_message body)
-      : body_(std::move(body)), reader_(table(body_), options()),
+      : body_(std::move(body)), reader_(table(body_), options(body_.byte_size())),
         root_(reader_.template getRoot<Schema>()) {}
   view(const view&) = delete;
   view& operator=(const view&) = delete;
@@ -38,11 +38,11 @@ class view {
     auto s = m.segments();
     return kj::arrayPtr(s.data(), s.size());
   }
-  static capnp::ReaderOptions options() {
+  /// Reading a message a few times over is fine. An amplification bomb is not: entries without
+  /// content, of which a few bytes can claim a million, or the same content many times.
+  static capnp::ReaderOptions options(std::size_t bytes) {
     capnp::ReaderOptions o;
-    // Our own cap bounds what a message can hold; reading it a few times over is fine, an
-    // amplification bomb is not.
-    o.traversalLimitInWords = 8 * message_bytes_max / sizeof(capnp::word);
+    o.traversalLimitInWords = 8 * bytes / sizeof(capnp::word) + 1'024;
     o.nestingLimit = 64;
     return o;
   }

@@ -121,6 +121,30 @@ TEST_CASE("any corruption of a message is either refused or read without harm", 
   }
 }
 
+TEST_CASE("a few bytes cannot claim so many entries that reading them takes long", "[messages]") {
+  // A batch of one stream, with a list of four million tool calls that have no content.
+  const std::array<std::uint64_t, 8> words = {
+      7ULL << 32U,            // one segment of seven words
+      0x0002'0002ULL << 32U,  // the root: two words of data, two pointers
+      0,
+      0,
+      5 | 10ULL << 32U,           // streams: a list of structs
+      5 | 0x0040'0000ULL << 32U,  // its tag: one, 64 pointers
+      0x1900'0000'0000'2E00ULL,   // into itself
+      0x0000'0000'1900'0000ULL,
+  };
+  const auto message = msg::frozen_message::from_bytes(std::as_bytes(std::span{words}));
+  REQUIRE(message);
+  msg::view<msg::TokenBatch> view{*message};
+  std::size_t entries = 0;
+  try {
+    for (auto stream : view->getStreams())
+      for ([[maybe_unused]] auto call : stream.getToolCalls()) ++entries;
+  } catch (const kj::Exception&) {
+  }
+  CHECK(entries < 10'000);
+}
+
 TEST_CASE("many threads read one message at once", "[messages]") {
   auto e = part_of(10'000);
   std::vector<std::thread> threads;
