@@ -1,11 +1,15 @@
 #pragma once
 
+#include "messages/base/exit_codes.hpp"
+
 #include <caf/policy/unprofiled.hpp>
 #include <caf/resumable.hpp>
 #include <caf/scheduler/abstract_coordinator.hpp>
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 
@@ -28,6 +32,17 @@ class thrifty_sharing : public caf::policy::unprofiled {
 
   struct coordinator_data {
     explicit coordinator_data(caf::scheduler::abstract_coordinator*) {}
+    /// After an orderly end nobody sleeps. When a further worker could not be started, those that
+    /// were sleep on: their threads belong to nobody, and to destroy what they wait for would wait
+    /// for them.
+    ~coordinator_data() {
+      const std::lock_guard lock{mutex};
+      if (asleep == 0) return;
+      std::fputs("troupe: the system does not give this process the threads that it needs; look at "
+                 "its limits of memory and tasks (TasksMax and MemoryMax in systemd)\n",
+                 stderr);
+      std::_Exit(exit_internal);
+    }
     std::mutex mutex;
     std::condition_variable woken;
     std::deque<caf::resumable*> queue;

@@ -1,12 +1,18 @@
 // Which worker of a real scheduler runs what: see actors/link/thrifty_sharing.hpp.
 
 #include "actors/link/system_config.hpp"
+#include "messages/base/exit_codes.hpp"
+#include "tests/support/little_memory.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <caf/all.hpp>
 #include <catch2/catch.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -138,4 +144,29 @@ TEST_CASE_METHOD(scheduling, "thousands of turns from several threads all run") 
     });
   for (auto& t : threads) t.join();
   CHECK(over.wait());
+}
+
+namespace {
+
+/// In a process of its own, which may have the memory of a few more threads' stacks, and no more.
+[[noreturn]] void start_with_too_little_memory() {
+  const troupe::test::little_memory some_stacks{20U << 20U};  // of 8 MiB each
+  ::alarm(10);
+  system_config config;
+  config.set("scheduler.max-threads", std::size_t{16});
+  const caf::actor_system system{config};
+  std::_Exit(98);  // it had enough
+}
+
+}  // namespace
+
+TEST_CASE("a process that gets no more threads while it starts ends, and does not hang") {
+  if (!troupe::test::memory_can_be_little) return;
+  const auto child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) start_with_too_little_memory();
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));  // SIGALRM: it hung
+  CHECK(WEXITSTATUS(status) == troupe::exit_internal);
 }
