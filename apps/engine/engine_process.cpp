@@ -10,6 +10,7 @@
 #include "apps/engine/load_engine.hpp"
 #include "apps/engine/loading_status.hpp"
 #include "apps/engine/node_link.hpp"
+#include "apps/node/log.hpp"
 #include "apps/node/signals.hpp"
 #include "config/parse.hpp"
 #include "messages/base/exit_codes.hpp"
@@ -18,7 +19,6 @@
 #include <caf/io/all.hpp>
 
 #include <fmt/format.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <sys/resource.h>
@@ -65,15 +65,6 @@ std::vector<std::uint8_t> read_secret(int fd) {
   ::close(fd);
   secret.resize(have);
   return secret;
-}
-
-void set_up_log(const std::string& level) {
-  auto logger = spdlog::stderr_logger_mt("troupe");
-  // Time and name are added by the node, whose log this becomes.
-  logger->set_pattern("%l %v");
-  logger->flush_on(spdlog::level::trace);
-  spdlog::set_default_logger(std::move(logger));
-  spdlog::set_level(spdlog::level::from_str(level));
 }
 
 /// Errors that another start cannot mend: the model's, or the machine's.
@@ -310,7 +301,8 @@ int run_engine(const engine_process_options& options) {
   for (const auto& h : cluster.hosts)
     for (const auto& instance : config::engines_on(cluster, h.name))
       if (instance.name == options.name) {
-        set_up_log(options.log_level);
+        // Time and name are added by the node, whose log this becomes.
+        set_up_log(options.log_level, "%l %v");
         engine_process process{options, cluster, instance};
         return process.run(std::move(secret));
       }

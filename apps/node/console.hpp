@@ -5,7 +5,7 @@
 namespace troupe::apps {
 
 /// Says a line to the person at the terminal, on stdout. One that cannot be written (a closed pipe,
-/// a full disk) is lost: what serves goes on. Thread-safe.
+/// a full disk, nobody who reads for a second) is lost: what serves goes on. Thread-safe.
 void say(const std::string& line);
 
 }  // namespace troupe::apps

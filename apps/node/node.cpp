@@ -5,6 +5,7 @@
 #include "apps/node/console.hpp"
 #include "apps/node/descriptors.hpp"
 #include "apps/node/local_address.hpp"
+#include "apps/node/log.hpp"
 #include "apps/node/node_credentials.hpp"
 #include "apps/node/node_tree.hpp"
 #include "apps/node/signals.hpp"
@@ -15,7 +16,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <sched.h>
@@ -54,14 +54,6 @@ std::vector<std::uint32_t> usable_cpus() {
   for (std::uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
   return cpus;
-}
-
-void set_up_log(const std::string& level) {
-  auto logger = spdlog::stderr_logger_mt("troupe");
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %v");
-  logger->flush_on(spdlog::level::trace);
-  spdlog::set_default_logger(std::move(logger));
-  spdlog::set_level(spdlog::level::from_str(level));
 }
 
 std::string host_names(const config::cluster& c) {
@@ -191,7 +183,7 @@ int run_node(const node_options& options) {
 
   check_descriptors(cluster, options.host);
   stop_signals signals;
-  set_up_log(options.log_level);
+  set_up_log(options.log_level, "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   link::system_config config{cluster.health.heartbeat_interval, cluster.health.heartbeat_timeout};
   caf::actor_system system{config};
   // Whoever still lives at the end holds nothing that must be saved: engines are gone, clients have
