@@ -31,15 +31,14 @@ class thrifty_sharing : public caf::policy::unprofiled {
   static constexpr std::size_t turns_ahead = 4;
 
   struct coordinator_data {
-    explicit coordinator_data(caf::scheduler::abstract_coordinator*) {}
-    /// After an orderly end nobody sleeps. When a further worker could not be started, those that
-    /// were sleep on: their threads belong to nobody, and to destroy what they wait for would wait
-    /// for them.
+    /// `of`: null in tests of the policy alone.
+    explicit coordinator_data(caf::scheduler::abstract_coordinator* of) : stopped(of == nullptr) {}
+    /// When a further worker could not be started, the others are not stopped: they sleep on, or
+    /// are about to, and to destroy what they wait for would wait for them.
     ~coordinator_data() {
-      const std::lock_guard lock{mutex};
-      if (asleep == 0) return;
-      std::fputs("troupe: the system does not give this process the threads that it needs; look at "
-                 "its limits of memory and tasks (TasksMax and MemoryMax in systemd)\n",
+      if (stopped) return;
+      std::fputs("troupe: the system does not give this process the threads or the memory that it "
+                 "needs; look at its limits (TasksMax and MemoryMax in systemd, ulimit)\n",
                  stderr);
       std::_Exit(exit_internal);
     }
@@ -47,6 +46,7 @@ class thrifty_sharing : public caf::policy::unprofiled {
     std::condition_variable woken;
     std::deque<caf::resumable*> queue;
     std::size_t asleep = 0;
+    bool stopped;  ///< its workers have ended
   };
   struct worker_data {
     explicit worker_data(caf::scheduler::abstract_coordinator*) {}
@@ -89,8 +89,10 @@ class thrifty_sharing : public caf::policy::unprofiled {
   void foreach_resumable(Worker*, Use) {}
   template <class Coordinator, class Use>
   void foreach_central_resumable(Coordinator* self, Use use) {
+    auto& all = d(self);
+    all.stopped = true;  // CAF comes here when it has joined the workers
     // Whoever is told of its end may send in its last moment, and so come here.
-    for (auto& all = d(self);;) {
+    for (;;) {
       std::unique_lock lock{all.mutex};
       if (all.queue.empty()) return;
       auto* job = all.queue.front();
