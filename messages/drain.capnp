@@ -13,7 +13,7 @@ enum DrainEnd {
 }
 
 struct DrainOrder {
-  # To `launcher/<pool>/<host>.<index>`. A later order replaces an earlier one.
+  # To `launcher/<pool>/<host>.<index>`. A later order replaces an earlier one, whose orderer is told: refused, with the code `replaced`.
   id @0 :UInt64;               # the orderer's, comes back in every status
   replyTo @1 :Text;            # directory name that gets `DrainStatus`
   union {

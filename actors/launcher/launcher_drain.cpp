@@ -44,6 +44,7 @@ void launcher_state::ordered(msg::DrainOrder::Reader in) {
     const error why{"node_stopping", "the node of " + options.engine.name + " is stopping"};
     return tell(by, msg::DrainPhase::REFUSED, true, &why);
   }
+  replaced({"replaced", "another order took its place"});
   if (in.isUndrain()) return undrain(by);
   const auto order = in.getDrain();
   const auto then = order.getThen();
@@ -55,12 +56,27 @@ void launcher_state::ordered(msg::DrainOrder::Reader in) {
                now + std::chrono::milliseconds{order.getMoveAfterMs()}, then});
 }
 
+/// Whoever waits for an order that something else takes the place of would hear of it no more.
+void launcher_state::replaced(const error& why) {
+  if (drain) tell(std::exchange(drain->by, {}), msg::DrainPhase::REFUSED, true, &why);
+  if (awaited) tell(*std::exchange(awaited, std::nullopt), msg::DrainPhase::REFUSED, true, &why);
+}
+
+/// What it is until it says itself that it serves: after a stop it loads first, for minutes maybe.
+msg::DrainPhase launcher_state::phase_until_it_serves() const {
+  if (!child || ordered_to_end) return msg::DrainPhase::RESTARTING;
+  if (state == msg::EntryState::READY) return msg::DrainPhase::SERVING;
+  return state == msg::EntryState::DRAINING ? msg::DrainPhase::DRAINING
+                                            : msg::DrainPhase::RESTARTING;
+}
+
 void launcher_state::undrain(const asker& by) {
   spdlog::info("event=engine_undrained engine={}", options.engine.name);
   drain.reset();
   *options.standing = standing_order::none;
   ++drains;
   awaited = by;
+  tell(by, phase_until_it_serves(), false);
   if (!child) return start();
   if (!ordered_to_end) release();
 }
@@ -70,6 +86,7 @@ void launcher_state::stop(const stop_engine& x) {
   if (stopping && ordered_to_end) return;
   stopping = true;
   stopper = x.reply_to;
+  replaced({"node_stopping", "the node of " + options.engine.name + " is stopping"});
   if (!child) {
     announce_state(msg::EntryState::STOPPED, "stopped");
     return finish();
@@ -144,7 +161,7 @@ void launcher_state::drained() {
   drain->jobs_left = 0;
   if (drain->then == msg::DrainEnd::KEEP) {
     if (state == msg::EntryState::DRAINING) announce_draining();
-    return tell(drain->by, msg::DrainPhase::DRAINED, true);
+    return tell(std::exchange(drain->by, {}), msg::DrainPhase::DRAINED, true);
   }
   tell(drain->by, msg::DrainPhase::DRAINED, false);
   if (child) return terminate();
@@ -164,7 +181,7 @@ bool launcher_state::ended_by_order() {
   if (drain->then == msg::DrainEnd::STOP) {
     drain->drained = true;
     announce_state(msg::EntryState::STOPPED, "drained and stopped");
-    tell(drain->by, msg::DrainPhase::STOPPED, true);
+    tell(std::exchange(drain->by, {}), msg::DrainPhase::STOPPED, true);
     return true;
   }
   awaited = drain->by;

@@ -39,7 +39,7 @@ struct launcher_state {
   /// An order in force: from its arrival until it is taken back, replaced, or (a restart) carried
   /// out.
   struct drain_order {
-    asker by;
+    asker by;                              ///< until it has heard the last of it
     caf::actor_clock::time_point until;    ///< then what runs ends here
     caf::actor_clock::time_point move_at;  ///< then what runs is moved
     msg::DrainEnd then = msg::DrainEnd::KEEP;
@@ -114,6 +114,8 @@ struct launcher_state {
   /// What was ordered of an earlier incarnation. True: the engine stays stopped.
   bool take_over_order();
   void ordered(msg::DrainOrder::Reader in);
+  void replaced(const error& why);
+  msg::DrainPhase phase_until_it_serves() const;
   void undrain(const asker& by);
   void stop(const stop_engine& x);
   void drain_over(std::uint64_t number);

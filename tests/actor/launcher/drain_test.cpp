@@ -14,6 +14,7 @@ struct drain_scene : scene {
   caf::actor orderer = capture();
   std::vector<std::string> commands;  ///< that the engine has had since the last time
   std::uint64_t held = 0;             ///< number of the order that it knows of
+  std::string why;                    ///< code of the last failure that was heard
 
   explicit drain_scene(supervision::restart_limits limits = {3, 60s, 100ms, 100ms})
       : scene(limits) {
@@ -21,9 +22,9 @@ struct drain_scene : scene {
   }
 
   void order(msg::DrainEnd then, std::chrono::milliseconds within = 10s,
-             std::chrono::milliseconds move_after = 4s) {
+             std::chrono::milliseconds move_after = 4s, std::uint64_t id = 77) {
     msg::draft<msg::DrainOrder> d;
-    d->setId(77);
+    d->setId(id);
     d->setReplyTo("drain/h1");
     auto o = d->initDrain();
     o.setWithinMs(static_cast<std::uint32_t>(within.count()));
@@ -66,6 +67,7 @@ struct drain_scene : scene {
   /// What the orderer heard since the last time: "77 draining 3", "77 drained 0 over".
   std::vector<std::string> heard() {
     std::vector<std::string> all;
+    why.clear();
     for (auto& [from, e] : take_envelopes<msg::DrainStatus>(orderer)) {
       msg::view<msg::DrainStatus> in{e};
       CHECK(std::string{in->getEngine().cStr()} == "decode/p/h0.0");
@@ -74,6 +76,7 @@ struct drain_scene : scene {
       all.push_back(std::to_string(in->getId()) + " " +
                     names.at(static_cast<std::size_t>(in->getPhase())) + " " +
                     std::to_string(in->getJobsLeft()) + (in->getOver() ? " over" : ""));
+      if (in->hasFailure()) why = in->getFailure().getCode().cStr();
     }
     return all;
   }
@@ -145,7 +148,7 @@ TEST_CASE("an engine is drained, kept, and taken back") {
   CHECK(s.told() == lines{"release"});
   s.tell_status(state::READY, 101);
   CHECK(s.last_announced().state == state::READY);
-  CHECK(s.heard() == lines{"78 serving 0 over"});
+  CHECK(s.heard() == lines{"78 draining 0", "78 serving 0 over"});
 }
 
 TEST_CASE("a kept engine that crashes, or that has not loaded yet, comes back drained") {
@@ -184,6 +187,7 @@ TEST_CASE("an engine is drained and stopped; undrain starts it again") {
   CHECK_FALSE(s.launcher_ended());
   s.undrain();
   CHECK(s.starts.size() == 2);
+  CHECK(s.heard() == lines{"78 restarting 0"});  // at once, however long it loads
   s.tell_status(state::READY, 102);
   CHECK(s.heard() == lines{"78 serving 0 over"});
   CHECK(s.last_announced().state == state::READY);
@@ -234,7 +238,7 @@ TEST_CASE("the next incarnation of a launcher keeps to what was ordered of the l
   s.undrain();
   s.tell_status(state::READY, s.generation);
   CHECK(s.last_announced().state == state::READY);
-  CHECK(s.heard() == lines{"78 serving 0 over"});
+  CHECK(s.heard().back() == "78 serving 0 over");
 }
 
 TEST_CASE("undrain while the process is being ended: it is started again, as nobody's crash") {
@@ -318,6 +322,61 @@ TEST_CASE("a later order replaces an earlier one") {
   s.tell_report(101, true);
   CHECK(s.heard().back() == "77 drained 0 over");
   CHECK(s.signals.empty());
+}
+
+TEST_CASE("whoever ordered what is replaced hears so at once, and once") {
+  drain_scene s;
+  const auto replaced_by = [&](const lines& expected, const char* code = "replaced") {
+    const auto all = s.heard();
+    CHECK(all == expected);
+    CHECK(s.why == code);
+  };
+  s.tell_status(state::READY, 101);
+  SECTION("a drain by an undrain") {
+    s.order(msg::DrainEnd::STOP);
+    (void)s.heard();
+    s.undrain();
+    replaced_by({"77 refused 0 over", "78 draining 0"});
+  }
+  SECTION("a drain by another") {
+    s.order(msg::DrainEnd::KEEP);
+    (void)s.heard();
+    s.order(msg::DrainEnd::STOP, 10s, 4s, 79);
+    replaced_by({"77 refused 0 over", "79 draining 0"});
+  }
+  SECTION("a restart whose new process loads") {
+    s.order(msg::DrainEnd::RESTART);
+    s.tell_report(101, true);
+    s.child_ends(0);
+    (void)s.heard();
+    s.order(msg::DrainEnd::RESTART, 10s, 4s, 79);
+    replaced_by({"77 refused 0 over", "79 draining 0", "79 drained 0"});
+  }
+  SECTION("an undrain of an engine that loads") {
+    s.child_ends(1);
+    s.undrain();
+    CHECK(s.heard() == lines{"78 restarting 0"});
+    s.order(msg::DrainEnd::KEEP, 10s, 4s, 79);
+    replaced_by({"78 refused 0 over", "79 draining 0", "79 drained 0 over"});
+  }
+  SECTION("by its node's end") {
+    s.order(msg::DrainEnd::KEEP);
+    (void)s.heard();
+    caf::anon_send(s.launcher, stop_engine{10s, 2s, s.asker});
+    s.run();
+    replaced_by({"77 refused 0 over"}, "node_stopping");
+  }
+  SECTION("but not of one that has been carried out") {
+    s.order(msg::DrainEnd::KEEP);
+    s.tell_report(101, true);
+    CHECK(s.heard().back() == "77 drained 0 over");
+    s.order(msg::DrainEnd::STOP, 10s, 4s, 79);
+    s.tell_report(101, true);
+    s.child_ends(0);
+    CHECK(s.heard().back() == "79 stopped 0 over");
+    s.undrain();
+    CHECK(s.heard() == lines{"78 restarting 0"});
+  }
 }
 
 TEST_CASE("an engine that was idle before it heard of the order may have a job by now") {
