@@ -231,47 +231,9 @@ int carry_out(command_context& c, const std::function<void(msg::ConsoleOrder::Bu
   return failed_any ? exit_failure : exit_ok;
 }
 
-/// The words of an order: its target, and options.
-struct order_words {
-  order_target target{};
-  std::chrono::milliseconds within{60'000};
-  bool move_now = false;
-  bool stop = false;
-  bool all_at_once = false;
-};
-
-expected<order_words> read_order(const command_context& c, const std::vector<std::string>& words) {
-  order_words o;
-  std::string target;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const auto& w = words[i];
-    if (w == "--move-now") {
-      o.move_now = true;
-    } else if (w == "--stop") {
-      o.stop = true;
-    } else if (w == "--all-at-once") {
-      o.all_at_once = true;
-    } else if (w == "--within") {
-      const auto t = i + 1 < words.size() ? config::parse_duration(words[++i]) : std::nullopt;
-      if (!t || *t > drain_within_max)
-        return error{"usage", "--within needs a duration of 24h at most, like 90s"};
-      o.within = *t;
-    } else if (w.starts_with("--") || !target.empty()) {
-      return error{"usage", fmt::format("'{}' is not understood here", printable(w))};
-    } else {
-      target = w;
-    }
-  }
-  if (target.empty()) return error{"usage", "an engine, a pool or a host must be named"};
-  auto t = target_of(target, c.hosts, c.pools);
-  if (!t) return std::move(t).error();
-  o.target = *std::move(t);
-  return o;
-}
-
-int order_drain(command_context& c, const std::vector<std::string>& words, msg::DrainEnd then,
-                std::uint32_t at_once) {
-  const auto o = read_order(c, words);
+int order_drain(command_context& c, const char* command, const std::vector<std::string>& words,
+                msg::DrainEnd then, std::uint32_t at_once) {
+  const auto o = read_order(command, words, c.hosts, c.pools);
   if (!o) return usage(c, o.error().message);
   return carry_out(c, [&](msg::ConsoleOrder::Builder out) {
     out.setKind(o->target.kind);
@@ -286,16 +248,16 @@ int order_drain(command_context& c, const std::vector<std::string>& words, msg::
 }
 
 int drain(command_context& c, const std::vector<std::string>& words) {
-  return order_drain(c, words, msg::DrainEnd::KEEP, 0);
+  return order_drain(c, "drain", words, msg::DrainEnd::KEEP, 0);
 }
 
 int restart(command_context& c, const std::vector<std::string>& words) {
-  return order_drain(c, words, msg::DrainEnd::RESTART, 1);
+  return order_drain(c, "restart", words, msg::DrainEnd::RESTART, 1);
 }
 
 int undrain(command_context& c, const std::vector<std::string>& words) {
   if (words.size() != 1) return usage(c, "`undrain` needs one engine, pool or host");
-  const auto o = read_order(c, words);
+  const auto o = read_order("undrain", words, c.hosts, c.pools);
   if (!o) return usage(c, o.error().message);
   return carry_out(c, [&](msg::ConsoleOrder::Builder out) {
     out.setKind(o->target.kind);
@@ -344,6 +306,43 @@ std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   for (std::string w; in >> w;) words.push_back(w);
   return words;
+}
+
+/// What contradicts the command, or says what it does anyway, is not passed over in silence.
+expected<order_words> read_order(const std::string& command, const std::vector<std::string>& words,
+                                 const std::vector<std::string>& hosts,
+                                 const std::vector<std::string>& pools) {
+  const bool drains = command == "drain", restarts = command == "restart";
+  order_words o;
+  std::string target;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const auto& w = words[i];
+    if (w == "--stop" && restarts)
+      return error{"usage",
+                   "`restart` and --stop contradict each other: it brings the engines back; "
+                   "`drain TARGET --stop` is what stops them"};
+    if (w == "--move-now" && (drains || restarts)) {
+      o.move_now = true;
+    } else if (w == "--stop" && drains) {
+      o.stop = true;
+    } else if (w == "--all-at-once" && restarts) {
+      o.all_at_once = true;
+    } else if (w == "--within" && (drains || restarts)) {
+      const auto t = i + 1 < words.size() ? config::parse_duration(words[++i]) : std::nullopt;
+      if (!t || *t > drain_within_max)
+        return error{"usage", "--within needs a duration of 24h at most, like 90s"};
+      o.within = *t;
+    } else if (w.starts_with("--") || !target.empty()) {
+      return error{"usage", fmt::format("`{}` does not understand '{}'", command, printable(w))};
+    } else {
+      target = w;
+    }
+  }
+  if (target.empty()) return error{"usage", "an engine, a pool or a host must be named"};
+  auto t = target_of(target, hosts, pools);
+  if (!t) return std::move(t).error();
+  o.target = *std::move(t);
+  return o;
 }
 
 expected<order_target> target_of(const std::string& word, const std::vector<std::string>& hosts,

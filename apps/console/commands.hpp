@@ -56,4 +56,17 @@ struct order_target {
 expected<order_target> target_of(const std::string& word, const std::vector<std::string>& hosts,
                                  const std::vector<std::string>& pools);
 
+/// The words of an order: its target, and options.
+struct order_words {
+  order_target target{};
+  std::chrono::milliseconds within{60'000};
+  bool move_now = false;
+  bool stop = false;
+  bool all_at_once = false;
+};
+/// Of `drain`, `restart` or `undrain`. Errors: `usage`, and those of `target_of`.
+expected<order_words> read_order(const std::string& command, const std::vector<std::string>& words,
+                                 const std::vector<std::string>& hosts,
+                                 const std::vector<std::string>& pools);
+
 }  // namespace troupe::apps::console

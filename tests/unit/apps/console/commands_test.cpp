@@ -62,3 +62,32 @@ TEST_CASE("an order is about a host, a pool or an engine") {
   CHECK(code("rack:h0") == "no_such_target");
   CHECK(code("") == "no_such_target");
 }
+
+TEST_CASE("an order's options are those of its command") {
+  const auto is = [](const char* command, const char* line) {
+    return read_order(command, words_of(line), hosts, pools);
+  };
+  const auto o = is("drain", "h0 --within 5s --move-now --stop");
+  REQUIRE(o);
+  CHECK(o->target.name == "h0");
+  CHECK(o->within == std::chrono::seconds{5});
+  CHECK(o->move_now);
+  CHECK(o->stop);
+  CHECK(is("restart", "prefill --within 5s --move-now --all-at-once")->all_at_once);
+  CHECK(is("undrain", "h0"));
+
+  const auto both = is("restart", "prefill --stop");
+  REQUIRE_FALSE(both);
+  CHECK_THAT(both.error().message, Catch::Contains("contradict") && Catch::Contains("drain"));
+  const auto refused = [&](const char* command, const char* line) {
+    const auto x = is(command, line);
+    INFO(command << " " << line);
+    REQUIRE_FALSE(x);
+    CHECK(x.error().code == "usage");
+  };
+  refused("drain", "h0 --all-at-once");
+  refused("undrain", "--stop h0");
+  refused("undrain", "h0 --within 5s");
+  refused("restart", "h0 h1");
+  refused("restart", "--within");
+}
