@@ -247,11 +247,7 @@ std::vector<finding> check_restarts(const run_record& r) {
   std::vector<finding> all;
   std::map<std::pair<std::string, std::uint64_t>, std::vector<time_point>> by_launcher;
   auto orders = r.faults;
-  // A crash over a request doesn't count, and each of these is one at least once.
-  std::erase_if(orders, [](const done_fault& f) {
-    return f.what != fault_kind::restart_engine && f.what != fault_kind::crash_in_step &&
-           f.what != fault_kind::crash_loop;
-  });
+  std::erase_if(orders, [](const done_fault& f) { return f.what != fault_kind::restart_engine; });
   for (const auto& s : r.starts) {
     const auto order = std::find_if(orders.begin(), orders.end(), [&](const done_fault& f) {
       return f.victim == s.engine && f.from <= s.at;
@@ -260,7 +256,7 @@ std::vector<finding> check_restarts(const run_record& r) {
         r.taken_back.begin(), r.taken_back.end(), [&](const auto& t) {
           return t.first == s.engine && overlap(t.second, t.second + order_takes, s.at, s.at);
         });
-    // One start follows from each order or such crash, and is not the engine's failure.
+    // One start follows from each order, and is nobody's failure.
     if (taken_back) continue;
     if (order == orders.end())
       by_launcher[{s.engine, s.launcher}].push_back(s.at);
