@@ -195,7 +195,9 @@ msg::envelope<msg::EngineCommand> launcher_state::end_of(const std::string& engi
 
 void launcher_state::tell_neighbours() {
   if (last.transfer_address.empty()) return;  // it never had KV to exchange
-  const auto told = end_of(options.engine.name, generation, last.transfer_address);
+  tell_neighbours(end_of(options.engine.name, generation, last.transfer_address));
+}
+void launcher_state::tell_neighbours(const msg::envelope<msg::EngineCommand>& told) {
   for (const auto& name : options.neighbours)
     options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
 }
@@ -203,10 +205,7 @@ void launcher_state::tell_neighbours() {
 /// Whoever had no link when that one ended hears of it now, or when its own is back. After the
 /// start of the next: what a turn wakes stays with its thread, and a fork takes milliseconds.
 void launcher_state::tell_neighbours_again(std::uint64_t ended) {
-  if (ended == 0) return;
-  for (const auto& name : options.neighbours)
-    options.office->send({name, 0}, {launcher_name(options.engine), 0},
-                         end_of(options.engine.name, ended, {}));
+  if (ended > 0) tell_neighbours(end_of(options.engine.name, ended, {}));
 }
 
 /// While it had no link, or its process stood still, it may not have heard of ends of others: their

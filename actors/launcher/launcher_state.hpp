@@ -89,6 +89,7 @@ struct launcher_state {
   static msg::envelope<msg::EngineCommand> end_of(const std::string& engine, std::uint64_t g,
                                                   const std::vector<std::uint8_t>& address);
   void tell_neighbours();
+  void tell_neighbours(const msg::envelope<msg::EngineCommand>& told);
   void tell_neighbours_again(std::uint64_t ended);
   void tell_of_neighbours();
   void name_suspects(const exit_status& status);

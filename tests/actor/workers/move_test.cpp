@@ -44,6 +44,13 @@ struct moving_fleet : fleet {
     office->send({m.name, m.generation}, {"launcher/test", 0}, *std::move(d).freeze());
     run();
   }
+  /// The stream has some tokens; its worker has drained for so many turns.
+  void drain_for(int some_turns) {
+    run_until(10);
+    hold(at());
+    for (int i = 0; i < 3; ++i) scheduler.advance_time(50ms);
+    turns(some_turns);
+  }
   /// Of all jobs that the requests take for open at present.
   void renew_leases() {
     for (const auto& [worker, keys] : hub.jobs->all()) {
@@ -88,10 +95,7 @@ TEST_CASE("a renewal at any moment of a move does not end it") {
   for (int after = 0; after < 20; ++after) {
     INFO("turns: " << after);
     moving_fleet f;
-    f.run_until(10);
-    f.hold(f.at());
-    for (int i = 0; i < 3; ++i) f.scheduler.advance_time(50ms);
-    f.turns(after);
+    f.drain_for(after);
     f.renew_leases();
     f.finish({f.x.a});
     REQUIRE(f.x.a->end);
@@ -159,10 +163,7 @@ TEST_CASE("cancelled at any moment of a move, everybody is free") {
   for (int after = 0; after < 40; ++after) {
     INFO("turns: " << after);
     moving_fleet f;
-    f.run_until(10);
-    f.hold(f.at());
-    for (int i = 0; i < 3; ++i) f.scheduler.advance_time(50ms);
-    f.turns(after);
+    f.drain_for(after);
     f.hub.front->cancel(f.x.id, "the client went away");
     f.check_all_idle();
     CHECK_FALSE(f.x.a->failure);
