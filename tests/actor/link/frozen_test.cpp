@@ -80,6 +80,29 @@ void check_that_nothing_late_came(helper& b) {
   }
 }
 
+/// Hosts a and b with one between them, linked over BASP's indirect route.
+struct line {
+  line() {
+    REQUIRE(b.until("offered", patience));
+    a.meet(port, 1);
+    REQUIRE(a.hears("1"));
+  }
+  /// By a new link: BASP has forgotten the old handles. `words`: what a had heard before.
+  void check_that_it_comes_back(std::size_t words) {
+    b.tell("offer");
+    REQUIRE(b.until("offered", patience));
+    a.meet(port, 2);
+    a.check_that_only_the_new_link_speaks(words);
+    a.say("afterwards");
+    check_that_nothing_late_came(b);
+  }
+
+  helper middle{{"middle"}};
+  const std::uint16_t port = middle.port();
+  helper b{{"end", std::to_string(port)}};
+  host_a a;
+};
+
 }  // namespace
 
 TEST_CASE("a frozen peer is noticed; when it goes on, nothing of the old link has an effect") {
@@ -102,14 +125,7 @@ TEST_CASE("a frozen peer is noticed; when it goes on, nothing of the old link ha
   check_that_nothing_late_came(b);
 }
 
-TEST_CASE("over an indirect route, a frozen peer is noticed by the link's own pings") {
-  helper middle{{"middle"}};
-  const auto port = middle.port();
-  helper b{{"end", std::to_string(port)}};
-  REQUIRE(b.until("offered", patience));
-  host_a a;
-  a.meet(port, 1);
-  REQUIRE(a.hears("1"));
+TEST_CASE_METHOD(line, "over an indirect route, a frozen peer is noticed by the link's own pings") {
 
   b.stop();
   a.say("while it is frozen");
@@ -117,23 +133,12 @@ TEST_CASE("over an indirect route, a frozen peer is noticed by the link's own pi
   CHECK(a.at.heard->downs.all()[0].reason.find("no echo") != std::string::npos);
   const auto words = a.sink.got->size();
   b.go_on();
-  b.tell("offer");
-  REQUIRE(b.until("offered", patience));
-  a.meet(port, 2);
-  a.check_that_only_the_new_link_speaks(words);
-  a.say("afterwards");
-  check_that_nothing_late_came(b);
+  check_that_it_comes_back(words);
 }
 
-TEST_CASE(
+TEST_CASE_METHOD(
+    line,
     "over an indirect route, a process in the middle that is frozen is noticed at both ends") {
-  helper middle{{"middle"}};
-  const auto port = middle.port();
-  helper b{{"end", std::to_string(port)}};
-  REQUIRE(b.until("offered", patience));
-  host_a a;
-  a.meet(port, 1);
-  REQUIRE(a.hears("1"));
   REQUIRE(b.until("up 1", patience));
 
   middle.stop();
@@ -142,22 +147,11 @@ TEST_CASE(
   CHECK(b.line(noticed_within).rfind("down ", 0) == 0);
   const auto words = a.sink.got->size();
   middle.go_on();
-  b.tell("offer");
-  REQUIRE(b.until("offered", patience));
-  a.meet(port, 2);
-  a.check_that_only_the_new_link_speaks(words);
-  a.say("afterwards");
-  check_that_nothing_late_came(b);
+  check_that_it_comes_back(words);
 }
 
-TEST_CASE("over an indirect route, a peer that is killed is noticed by the link's own pings") {
-  helper middle{{"middle"}};
-  const auto port = middle.port();
-  helper b{{"end", std::to_string(port)}};
-  REQUIRE(b.until("offered", patience));
-  host_a a;
-  a.meet(port, 1);
-  REQUIRE(a.hears("1"));
+TEST_CASE_METHOD(
+    line, "over an indirect route, a peer that is killed is noticed by the link's own pings") {
   b.kill();
   CHECK(a.is_down());
 }
