@@ -61,7 +61,7 @@ void launcher_state::start() {
   const auto before = generation;
   ++starts;
   generation = options.next_generation();
-  told_to_end = ordered_to_end = broken = false;
+  told_to_end = ordered_to_end = broken = served = false;
   last_failure.clear();
   slow.clear();
   loading = {};
@@ -220,11 +220,11 @@ void launcher_state::tell_of_neighbours() {
 }
 
 /// Who was at hand when the engine crashed. Before anybody hears of its end, and by the same
-/// links: whoever tries again knows then whether it is suspected.
-void launcher_state::name_suspects(const exit_status& status) {
+/// links: whoever tries again knows then whether it is suspected. False: nobody was.
+bool launcher_state::name_suspects(const exit_status& status) {
   const auto last_words = board ? board->read() : std::nullopt;
   board.reset();
-  if (!last_words || !options.view || !is_crash(status, told_to_end || stopping)) return;
+  if (!last_words || !options.view || !is_crash(status, told_to_end || stopping)) return false;
   spdlog::error("event=engine_crashed engine={} generation={} reason=\"{}\" suspects={}",
                 options.engine.name, generation, to_string(status), last_words->total);
   msg::draft<msg::CrashSuspects> d{512 + last_words->keys.size() * 40};
@@ -239,15 +239,29 @@ void launcher_state::name_suspects(const exit_status& status) {
   for (const auto& [name, e] : *all)
     if (e.role == msg::Role::REQUESTS)
       options.office->send({name, 0}, {launcher_name(options.engine), 0}, told);
+  return last_words->total > 0;
+}
+
+/// What crashes engines is found and refused by those who hear of the suspects, after a few deaths
+/// at most. If these used up the restarts, some such prompts, or one that is worded anew with each
+/// try, would take every engine of a model out of service until a person comes. A broken device
+/// crashes over requests as well, but over all that come: its engine, life after life, computes
+/// nothing for anybody. One life like that may be a prompt's that was tried alone there.
+supervision::ending launcher_state::judge_crash(bool suspected) {
+  using supervision::ending;
+  if (served) useless_lives = 0;
+  if (!suspected || !loading.over()) return ending::failed;
+  if (!served && ++useless_lives > options.restarts.intensity) return ending::fatal;
+  return ending::excused;
 }
 
 void launcher_state::child_gone(const child_ended& x) {
   if (x.generation != generation) return;
   child.reset();
   out_of_reach();
-  name_suspects(x.status);
+  const bool suspected = name_suspects(x.status);
   tell_neighbours();
-  auto how = supervision::ending::failed;
+  auto how = judge_crash(suspected);
   broken_lives = broken ? broken_lives + 1 : 0;
   if ((!x.status.signalled && is_fatal_exit(x.status.code)) || broken_lives >= broken_lives_max)
     how = supervision::ending::fatal;
@@ -301,7 +315,9 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
                                  std::chrono::milliseconds{r.getPreparingComputedMs()},
                                  r.getPreparingBytes()},
                                 r.getTransferRounds()}});
-  if (r.getGeneration() == generation) progress(r);
+  if (r.getGeneration() != generation) return;
+  served = served || r.getPrefilledTokens() + r.getSampledTokens() > 0;
+  progress(r);
 }
 
 /// The watchdog is not to take its silence for a hang.

@@ -57,11 +57,13 @@ struct launcher_state {
   std::uint64_t starts = 0;                    ///< arranged or done; an earlier arrangement is void
   loading_progress loading;                    ///< of the running child
   msg::EntryState state = msg::EntryState::STARTING;
-  std::string last_failure;        ///< as the engine itself told it
-  std::string slow;                ///< evidence that the running child is; empty: it is not
-  bool broken = false;             ///< the running child, by the watchdog's verdict
-  std::uint32_t broken_lives = 0;  ///< in a row that ended so
-  caf::actor stopper;              ///< who asked for the stop
+  std::string last_failure;         ///< as the engine itself told it
+  std::string slow;                 ///< evidence that the running child is; empty: it is not
+  bool broken = false;              ///< the running child, by the watchdog's verdict
+  bool served = false;              ///< the running child: it has computed something for somebody
+  std::uint32_t useless_lives = 0;  ///< crashed over requests since the last that served
+  std::uint32_t broken_lives = 0;   ///< in a row that ended so
+  caf::actor stopper;               ///< who asked for the stop
   std::chrono::milliseconds stop_within{5'000};
   bool stopping = false;        ///< this launcher ends with its engine
   bool ordered_to_end = false;  ///< the running child: its end is nobody's fault, and wanted
@@ -92,7 +94,8 @@ struct launcher_state {
   void tell_neighbours(const msg::envelope<msg::EngineCommand>& told);
   void tell_neighbours_again(std::uint64_t ended);
   void tell_of_neighbours();
-  void name_suspects(const exit_status& status);
+  bool name_suspects(const exit_status& status);
+  supervision::ending judge_crash(bool suspected);
   void child_gone(const child_ended& x);
   void ended(supervision::ending how, const std::string& reason);
   void out_of_reach();

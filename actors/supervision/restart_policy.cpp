@@ -10,8 +10,17 @@ restart_policy::restart_policy(strategy s, restart_limits limits,
     : strategy_(s), limits_(limits), children_(std::move(children)), random_(seed) {}
 
 std::uint32_t restart_policy::recent(time_point now) const {
-  return static_cast<std::uint32_t>(std::count_if(
-      restarts_.begin(), restarts_.end(), [&](auto t) { return now - t < limits_.period; }));
+  return static_cast<std::uint32_t>(
+      std::count_if(restarts_.begin(), restarts_.end(),
+                    [&](const auto& r) { return now - r.at < limits_.period; }));
+}
+
+/// Of the restarts that are kept.
+bool restart_policy::exceeded() const {
+  if (planted::is(planted::bug::no_restart_limit)) return false;
+  return std::count_if(restarts_.begin(), restarts_.end(), [](const auto& r) {
+           return r.counts;
+         }) >= static_cast<std::ptrdiff_t>(limits_.intensity);
 }
 
 decision restart_policy::decide(std::size_t child, ending how, time_point now) {
@@ -19,9 +28,9 @@ decision restart_policy::decide(std::size_t child, ending how, time_point now) {
   if (kind == restart_kind::temporary || (kind == restart_kind::transient && how == ending::clean))
     return {};
   if (how == ending::fatal) return {decision::kind::escalate, {}, {}};
-  while (!restarts_.empty() && now - restarts_.front() >= limits_.period) restarts_.pop_front();
-  if (restarts_.size() >= limits_.intensity && !planted::is(planted::bug::no_restart_limit))
-    return {decision::kind::escalate, {}, {}};
+  while (!restarts_.empty() && now - restarts_.front().at >= limits_.period) restarts_.pop_front();
+  const bool counts = how != ending::excused || limits_.intensity == 0;
+  if (counts && exceeded()) return {decision::kind::escalate, {}, {}};
   decision d;
   d.what = decision::kind::restart;
   // Doubling stops where it would exceed the maximum: no overflow, whatever the intensity.
@@ -30,7 +39,7 @@ decision restart_policy::decide(std::size_t child, ending how, time_point now) {
   delay = std::min(delay, limits_.backoff_max);
   std::uniform_int_distribution<std::int64_t> jitter{delay.count() / 2, delay.count()};
   d.delay = std::chrono::milliseconds{jitter(random_)};
-  restarts_.push_back(now);
+  restarts_.push_back({now, counts});
   const auto first = strategy_ == strategy::one_for_all ? 0 : child;
   const auto last = strategy_ == strategy::one_for_one ? child + 1 : children_.size();
   for (auto i = first; i < last; ++i) d.children.push_back(i);

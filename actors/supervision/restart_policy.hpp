@@ -26,13 +26,15 @@ enum class restart_kind : std::uint8_t {
 
 /// How a child ended.
 enum class ending : std::uint8_t {
-  clean,   ///< normal exit or an ordered stop
-  failed,  ///< error, exception, crash
-  fatal,   ///< trying again cannot help (missing model, bad configuration)
+  clean,    ///< normal exit or an ordered stop
+  failed,   ///< error, exception, crash
+  excused,  ///< a failure, most likely by what others gave it to do
+  fatal,    ///< trying again cannot help (missing model, bad configuration)
 };
 
 struct restart_limits {
-  /// More than so many restarts within `period` exceed the policy.
+  /// More than so many restarts within `period` exceed the policy; those after excused ends don't
+  /// count. 0: nothing is ever restarted.
   std::uint32_t intensity = 5;
   std::chrono::milliseconds period{60'000};
   std::chrono::milliseconds backoff_min{200};
@@ -51,9 +53,9 @@ struct decision {
 /// Decides what happens when a child ends: a sliding window over restarts, strategies, and
 /// exponential back-off with jitter. Pure: time and randomness are passed in.
 ///
-/// The delay doubles with each restart in the window, from `backoff_min` to `backoff_max`, and is
-/// spread over [1/2, 1] of that, so that many children that failed for one reason don't come back
-/// at once.
+/// The delay doubles with each restart in the window, whatever it was for, from `backoff_min` to
+/// `backoff_max`, and is spread over [1/2, 1] of that, so that many children that failed for one
+/// reason don't come back at once.
 class restart_policy {
  public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -66,10 +68,16 @@ class restart_policy {
   std::uint32_t recent(time_point now) const;
 
  private:
+  struct restart {
+    time_point at;
+    bool counts = true;
+  };
+  bool exceeded() const;
+
   strategy strategy_;
   restart_limits limits_;
   std::vector<restart_kind> children_;
-  std::deque<time_point> restarts_;
+  std::deque<restart> restarts_;
   std::mt19937_64 random_;
 };
 

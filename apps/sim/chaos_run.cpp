@@ -1,5 +1,6 @@
 #include "apps/sim/chaos_run.hpp"
 
+#include "actors/launcher/launcher_actor.hpp"
 #include "actors/router/router_actor.hpp"
 
 #include <algorithm>
@@ -102,6 +103,9 @@ class chaos {
     };
     world_.kv().on_control = [this](std::span<const std::byte> b) { phases_.sees_control(b); };
     world_.on_engine_started = [this](engine_process& e) { started(e); };
+    world_.on_engine_ended = [this](engine_process& e, launcher::exit_status how) {
+      crashed_over_request_[e.name()] = launcher::is_crash(how, false) && e.at_work();
+    };
     world_.on_node_down = [this](process_id p) { cut_off(p); };
     world_.on_node_lost = [this](const std::string& host, const std::string&) {
       record_.gave_up.push_back({host, world_.now()});
@@ -145,7 +149,8 @@ class chaos {
   // -- while it runs -------------------------------------------------------------
   void started(engine_process& e) {
     injector_.started(e);
-    record_.starts.push_back({e.name(), world_.when().running(), world_.now()});
+    record_.starts.push_back({e.name(), world_.when().running(), world_.now(),
+                              std::exchange(crashed_over_request_[e.name()], false)});
     e.on_killed_by_launcher = [this](engine_process& killed) {
       const bool excused = killed.hangs() || killed.mood().never_loads ||
                            world_.when().frozen(killed.process()) ||
@@ -406,6 +411,7 @@ class chaos {
   std::vector<std::shared_ptr<client_record>> clients_;
   std::size_t over_ = 0;  ///< the first so many clients are
   std::map<std::string, time_point> gaps_;
+  std::map<std::string, bool> crashed_over_request_;  ///< engines: how the last life ended
   bool done_ = false;
   world world_;
   injector injector_;

@@ -258,10 +258,12 @@ std::vector<finding> check_restarts(const run_record& r) {
         });
     // One start follows from each order, and is nobody's failure.
     if (taken_back) continue;
-    if (order == orders.end())
-      by_launcher[{s.engine, s.launcher}].push_back(s.at);
-    else
+    if (order != orders.end()) {
       orders.erase(order);
+      continue;
+    }
+    auto& times = by_launcher[{s.engine, s.launcher}];
+    if (!s.over_request || times.empty()) times.push_back(s.at);
   }
   for (const auto& [who, times] : by_launcher)
     // The first is no restart.

@@ -41,6 +41,7 @@ struct engine_start {
   std::string engine;
   std::uint64_t launcher = 0;  ///< each incarnation of a launcher counts by itself
   time_point at{};
+  bool over_request = false;  ///< the life before it crashed while it worked at somebody's job
 };
 
 /// A launcher killed its engine.

@@ -43,6 +43,23 @@ const std::string& value_of(const launcher::child_process::options& o, const std
 
 }  // namespace
 
+/// The board that the launcher reads, and by the way what stands on it now.
+class watched_board final : public crash::step_board {
+ public:
+  explicit watched_board(std::shared_ptr<crash::step_board> board) : board_(std::move(board)) {}
+  void at_hand(std::span<const crash::job_key> keys) override {
+    jobs_ = keys.size();
+    board_->at_hand(keys);
+  }
+  void preparing(const crash::job_key& key) override { board_->preparing(key); }
+  void prepared(const crash::job_key& key) override { board_->prepared(key); }
+  std::size_t jobs() const { return jobs_; }
+
+ private:
+  std::shared_ptr<crash::step_board> board_;
+  std::size_t jobs_ = 0;
+};
+
 engine_process::engine_process(surroundings world, launcher::child_process::options how)
     : world_(std::move(world)), how_(std::move(how)) {
   self_.name = value_of(how_, "--name");
@@ -90,6 +107,8 @@ engine_process::engine_process(surroundings world, launcher::child_process::opti
 }
 
 engine_process::~engine_process() = default;
+
+bool engine_process::at_work() const { return board_ && board_->jobs() > 0; }
 
 void engine_process::load(int steps_done) {
   const auto step = world_.random->between(world_.pace.load_min, world_.pace.load_max) / load_steps;
@@ -170,7 +189,7 @@ void engine_process::serve() {
   if (how_.inherited >= 0) {
     auto board = crash::open_shared_board(::dup(how_.inherited));
     if (!board) throw std::logic_error(board.error().message);
-    h.board = *std::move(board);
+    h.board = board_ = std::make_shared<watched_board>(*std::move(board));
   }
   host_ = std::make_shared<workers::engine_host>(std::move(engine), std::move(h));
   workers::worker_options w;

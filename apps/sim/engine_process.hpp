@@ -35,6 +35,8 @@ struct engine_pace {
   std::chrono::milliseconds load_min{200}, load_max{1'200};
 };
 
+class watched_board;
+
 /// An engine's process: what apps/engine runs in one of its own, with the engine's thread as a
 /// fiber, its loading as a wait, and KV through memory. Its actors are production's.
 ///
@@ -80,6 +82,8 @@ class engine_process {
     return alive() && serving() && !hanging_ && !stopping_ && !world_.when->frozen(process_) &&
            !world_.when->frozen(world_.node);
   }
+  /// It has jobs at hand: its board says so.
+  bool at_work() const;
   /// It is in a forward pass that does not end.
   bool hangs() const { return hanging_; }
   /// When it was last not running, or not able to go on, for a reason that somebody may act upon.
@@ -111,6 +115,7 @@ class engine_process {
   std::shared_ptr<apps::loading_status> loading_;
   std::unique_ptr<apps::node_link> link_;
   std::shared_ptr<transfer::hand_over_service> hand_over_;
+  std::shared_ptr<watched_board> board_;
   std::shared_ptr<workers::engine_host> host_;
   caf::actor worker_;
   caf::actor watching_;

@@ -442,6 +442,31 @@ TEST_CASE("no crash loop without a limit") {
   CHECK(s.last_announced().state == state::FAILED);
 }
 
+TEST_CASE("requests that crash an engine do not take it out of service for good") {
+  scene s;  // three restarts
+  bool ready = true, given_up = true;
+  std::vector<std::uint64_t> computed{500};  // in a life, by turns
+  s.last_words = crash::board_reading{{{{1, 2}, 3, 4}}, 1};
+  SECTION("each life was of use to somebody") { given_up = false; }
+  SECTION("some were") {
+    computed = {0, 0, 0, 500};
+    given_up = false;
+  }
+  SECTION("nothing was at hand: its own fault") { s.last_words.reset(); }
+  SECTION("it computes nothing before it crashes: its device's fault, maybe") { computed = {0}; }
+  SECTION("it never loads") { ready = false; }
+  for (std::size_t i = 0; i < 10 && s.alive; ++i) {
+    if (ready) {
+      s.tell_status(state::READY, s.generation);
+      s.tell_report(s.generation, false, 1, 0, computed[i % computed.size()]);
+    }
+    s.child_ends(SIGSEGV, true);
+    s.advance(1s);
+  }
+  CHECK(s.starts.size() == (given_up ? 4 : 11));
+  CHECK((s.last_announced().state == state::FAILED) == given_up);
+}
+
 TEST_CASE("a process that cannot be started is tried again within the same limit") {
   scene s;
   s.cannot_start = true;

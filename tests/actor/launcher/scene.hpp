@@ -123,12 +123,14 @@ struct scene : records, test::deterministic_system {
                  std::move(d).freeze().value());
     run();
   }
-  void tell_report(std::uint64_t of, bool idle, std::uint32_t jobs = 0, std::uint64_t hold = 0) {
+  void tell_report(std::uint64_t of, bool idle, std::uint32_t jobs = 0, std::uint64_t hold = 0,
+                   std::uint64_t tokens = 0) {
     msg::draft<msg::WorkerReport> d;
     d->setGeneration(of);
     d->setIdle(idle);
     d->setJobs(jobs);
     d->setHold(hold);
+    d->setPrefilledTokens(tokens);
     office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", of},
                  std::move(d).freeze().value());
     run();

@@ -73,6 +73,21 @@ TEST_CASE("more restarts than the intensity within the period escalate") {
   }
 }
 
+TEST_CASE("excused ends use up none of the intensity, but the back-off grows with them") {
+  auto policy = make(strategy::one_for_one, {permanent}, {2, 60s, 100ms, 1s});
+  for (int i = 0; i < 20; ++i) {
+    const auto d = policy.decide(0, ending::excused, at(i * 1s));
+    CHECK(d.what == kind::restart);
+    if (i > 4) CHECK(d.delay >= 500ms);
+  }
+  CHECK(policy.decide(0, ending::failed, at(20s)).what == kind::restart);
+  CHECK(policy.decide(0, ending::failed, at(21s)).what == kind::restart);
+  CHECK(policy.decide(0, ending::excused, at(22s)).what == kind::restart);
+  CHECK(policy.decide(0, ending::failed, at(23s)).what == kind::escalate);
+  auto never = make(strategy::one_for_one, {permanent}, {0, 60s, 100ms, 1s});
+  CHECK(never.decide(0, ending::excused, at(0s)).what == kind::escalate);
+}
+
 TEST_CASE("ignored ends don't count as restarts") {
   auto policy = make(strategy::one_for_one, {transient, temporary}, {1, 1000ms, 1ms, 1ms});
   for (int i = 0; i < 10; ++i) {
