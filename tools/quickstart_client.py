@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The client's side of tools/quickstart: waits until the cluster is ready, streams one answer, and tells how the request travelled. Standard library only.
 
-    quickstart_client.py wait CONFIG SECONDS     until GET /readyz says 200; exit 1 with its reasons otherwise
+    quickstart_client.py wait CONFIG SECONDS     until GET /readyz says 200; exit 1 with its reasons if it won't
     quickstart_client.py ask CONFIG TEXT         streams how the model goes on; exit 1 if it does not end properly
     quickstart_client.py url CONFIG              prints the gateway's address
     quickstart_client.py model CONFIG            prints the first model's name
@@ -56,6 +56,9 @@ def wait(config, limit_s):
         status, body = get(base_url(config) + "/readyz")
         if status == 200:
             return 0
+        if status == 503 and (failed := [m for m in json.loads(body)["models"] if m["failed"]]):
+            print("; ".join(f"{m['name']}: {m['reason']}" for m in failed), file=sys.stderr)
+            return 1
         time.sleep(0.2)
     print(f"not ready after {limit_s:.0f} s: {body.strip()}", file=sys.stderr)
     return 1

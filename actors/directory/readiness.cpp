@@ -12,6 +12,9 @@ void readiness::add(const entry& engine) {
     prefill_ = prefill_ || engine.role == msg::Role::PREFILL;
     decode_ = decode_ || engine.role == msg::Role::DECODE;
   }
+  const bool given_up = engine.state == msg::EntryState::FAILED;
+  if (engine.role != msg::Role::DECODE) prefills_.add(given_up);
+  if (engine.role != msg::Role::PREFILL) decodes_.add(given_up);
   states_ += fmt::format("{}{} is {}{}{}", states_.empty() ? "" : "; ", engine.name,
                          msg::state_name(engine.state),
                          engine.detail.empty() ? "" : " (" + engine.detail + ")",
@@ -19,6 +22,8 @@ void readiness::add(const entry& engine) {
   if (engine.state == msg::EntryState::READY && !engine.slow.empty())
     slow_ += fmt::format("{}{} is slow: {}", slow_.empty() ? "" : "; ", engine.name, engine.slow);
 }
+
+bool readiness::failed() const { return prefills_.lost() || decodes_.lost(); }
 
 std::string readiness::reasons() const {
   if (states_.empty()) return "none of its engines has reported yet";

@@ -345,6 +345,8 @@ void api::ready(call& c) {
     openai::write(w, s.name);
     w.Key("ready");
     w.Bool(s.ready);
+    w.Key("failed");
+    w.Bool(s.failed);
     if (!s.reason.empty()) {
       w.Key("reason");
       openai::write(w, s.reason);

@@ -342,8 +342,8 @@ class hub_desk : public desk {
     directory::readiness engines;
     for (const auto& [name, e] : all)
       if (e.model == model) engines.add(e);
-    if (engines.ready()) return {model, true, engines.slow()};
-    return {model, false, engines.reasons()};
+    if (engines.ready()) return {model, true, engines.slow(), false};
+    return {model, false, engines.reasons(), engines.failed()};
   }
 
   caf::actor hub_;

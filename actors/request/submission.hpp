@@ -90,7 +90,8 @@ class desk {
   struct model_state {
     std::string name;
     bool ready = false;
-    std::string reason;  ///< of a ready one: which engines are slow, if any
+    std::string reason;   ///< of a ready one: which engines are slow, if any
+    bool failed = false;  ///< and not ready before somebody mends something
   };
   virtual std::vector<model_state> models() = 0;
 };

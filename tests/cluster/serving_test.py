@@ -175,7 +175,9 @@ class Ends(unittest.TestCase):
         with Cluster(hosts=1, pools=TOGETHER, model_path="/nonexistent/model.gguf") as c:
             c.start()
             c["h0"].wait_for("event=engine_given_up")
-            self.assertEqual(c.get("/readyz")[0], 503)
+            status, ready = c.get("/readyz")
+            self.assertEqual(status, 503)
+            self.assertTrue(ready["models"][0]["failed"], ready)
             status, got = c.post("/v1/completions", completion("early"))
             self.assertEqual(status, 503, got)
 

@@ -27,6 +27,23 @@ TEST_CASE("a slow engine is ready, and said to be slow") {
   CHECK(r.slow() == "both/p/a.0 is slow: ten times");
 }
 
+TEST_CASE("a model has failed when one half of it has nobody left who could be restarted") {
+  const auto failed = [](std::initializer_list<std::pair<msg::Role, msg::EntryState>> engines) {
+    readiness r;
+    for (const auto& [role, state] : engines) r.add(engine("e", role, state));
+    return r.failed();
+  };
+  using role = msg::Role;
+  using state = msg::EntryState;
+  CHECK_FALSE(failed({}));
+  CHECK_FALSE(failed({{role::PREFILL, state::STARTING}}));
+  CHECK(failed({{role::PREFILL, state::FAILED}}));
+  CHECK(failed({{role::PREFILL, state::FAILED}, {role::DECODE, state::READY}}));
+  CHECK_FALSE(failed({{role::PREFILL, state::FAILED}, {role::PREFILL, state::UNKNOWN}}));
+  CHECK_FALSE(failed({{role::DECODE, state::FAILED}, {role::BOTH, state::LOADING}}));
+  CHECK(failed({{role::DECODE, state::FAILED}, {role::BOTH, state::FAILED}}));
+}
+
 TEST_CASE("a model whose engines are quick has nothing to say, and slowness is no readiness") {
   readiness quick, gone;
   quick.add(engine("both/p/a.0", msg::Role::BOTH, msg::EntryState::READY));

@@ -207,7 +207,8 @@ TEST_CASE("routes", "[gateway]") {
   const std::vector<row> rows = {
       {get("/healthz"), 200, "ok"},
       {get("/healthz?x=1"), 200, "ok"},
-      {get("/readyz"), 200, R"({"name":"cold","ready":false,"reason":"its engine is loading"})"},
+      {get("/readyz"), 200,
+       R"({"name":"cold","ready":false,"failed":false,"reason":"its engine is loading"})"},
       {get("/v1/models"), 200, R"({"id":"words","object":"model")"},
       {get("/v1/models/words"), 200, R"({"id":"words","object":"model")"},
       {get("/v1/models/org/words"), 200, R"("id":"org/words")"},
