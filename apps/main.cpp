@@ -2,6 +2,7 @@
 #include "apps/config_command.hpp"
 #include "apps/console/console_command.hpp"
 #include "apps/node/node_command.hpp"
+#include "gpu/transfer/ucx/library.hpp"
 #include "messages/base/exit_codes.hpp"
 #if __has_include("apps/bench/bench_command.hpp")
 #include "apps/bench/bench_command.hpp"
@@ -45,6 +46,8 @@ int written_out(int exit_code) {
 
 int main(int argc, char** argv) {
   open_standard_streams();
+  // Before anything can crash, and in each process: the library is there whether it is used or not.
+  troupe::transfer::ucx::prepare_library();
   int exit_code = troupe::exit_ok;
   CLI::App app{"Troupe serves language models on a fleet of machines."};
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);

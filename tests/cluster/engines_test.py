@@ -41,6 +41,19 @@ class Engines(unittest.TestCase):
             status, body = c.post("/v1/chat/completions", CHAT)
             self.assertEqual(status, 200, body)
 
+    def test_no_library_answers_for_a_crash(self):
+        # UCX would write a backtrace, and nobody would say which of the engine's threads it was.
+        with Cluster(**ONE) as c:
+            c.start()
+            c.wait_ready()
+            status = Path(f"/proc/{c['h0'].pid}/status").read_text()
+            caught = int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), 16)
+            for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
+                self.assertFalse(caught >> (number - 1) & 1, number)
+            os.kill(one_engine(c), signal.SIGILL)
+            c["h0"].wait_for("event=engine_ended engine=both/p0/h0.0 .*signal 4", seconds=5)
+            self.assertNotIn("backtrace", c["h0"].log)
+
     def test_no_crash_loop_without_a_limit(self):
         with Cluster(**ONE, extra='\n[health]\nrestart_intensity = 2\nrestart_backoff_min = "50ms"\nrestart_backoff_max = "50ms"\n') as c:
             c.start()
