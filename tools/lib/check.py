@@ -70,7 +70,7 @@ def stages():
         tests("cluster", "default", 600, "dev", ["cluster"]),
         tests("conformance", "default", 300, "dev", ["conformance"]),
         tests("fuzz", "default", 180, "dev", ["fuzz"], jobs=JOBS),
-        Stage("build asan", "default", 20 * 60, build("asan")),
+        Stage("build asan", "default", 20 * 60, build("asan", "unit_tests", "actor_tests", "fuzz_tests", "troupe")),
         tests("asan", "default", 10 * 60, "asan", ["unit", "actor", "fuzz"], jobs=JOBS, env=ASAN),
         Stage("build release", "all", 20 * 60, build("release")),
         tests("chaos", "all", 30 * 60, "release", ["chaos"], may_be_none=True),
