@@ -91,6 +91,7 @@ void hand_over_service::driver::on_buffer_free(std::function<void()> call) {
 void hand_over_service::driver::on_control(peer_id from, std::span<const std::byte> bytes) {
   auto message = decode_hand_over(bytes);
   turn t(*this);
+  heard_of(from);
   if (message)
     handle(from, *std::move(message));
   else
@@ -173,8 +174,36 @@ void hand_over_service::driver::cancel_all(const error& why) {
     run(*receiving_.begin()->second, receiving_.begin()->second->session.cancel(why));
 }
 
+/// A connection over which a hand-over's time went by without a word, though messages were to come
+/// or go, may hang while its host is well: a transport can lose its own handshake. Another one is
+/// made by the next hand-over; on this one all of them would wait in vain. On one host a peer that
+/// says nothing is its launcher's business.
+std::vector<peer_id> hand_over_service::driver::silent_peers(time_point at) const {
+  std::vector<peer_id> found;
+  for (const auto& [key, s] : sending_) {
+    const auto heard = heard_.find(s->peer);
+    if (s->where == proximity::other_host && at - s->began >= options_.timeout &&
+        (heard == heard_.end() || heard->second < s->began) &&
+        std::find(found.begin(), found.end(), s->peer) == found.end())
+      found.push_back(s->peer);
+  }
+  return found;
+}
+
 void hand_over_service::driver::tick(time_point at) {
-  turn t(*this);
+  std::vector<peer_id> silent;
+  {
+    turn t(*this);
+    silent = silent_peers(at);
+    end_late(at);
+  }
+  for (auto peer : silent) {
+    transport_->disconnect(peer, false);
+    on_peer_lost(peer, {"peer_failed", "the other worker's KV transport says nothing"});
+  }
+}
+
+void hand_over_service::driver::end_late(time_point at) {
   // A session that ends removes itself.
   for (auto next = sending_.begin(); next != sending_.end();) {
     auto& s = *(next++)->second;
@@ -204,6 +233,7 @@ void hand_over_service::driver::tick(time_point at) {
 
 void hand_over_service::driver::on_peer_lost(peer_id peer, const error& why) {
   turn t(*this);
+  heard_.erase(peer);
   for (auto next = sending_.begin(); next != sending_.end();) {
     auto& s = *(next++)->second;
     if (s.peer == peer) run(s, s.session.aborted(why));

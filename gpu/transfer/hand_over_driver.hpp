@@ -49,6 +49,8 @@ class hand_over_service::driver final : public events, public std::enable_shared
     job_key key;
     transfer_token token{};
     peer_id peer{};
+    proximity where{};
+    time_point began{};
     std::uint64_t transfer = 0;
     send_session session;
     send_callbacks calls;
@@ -117,6 +119,10 @@ class hand_over_service::driver final : public events, public std::enable_shared
   std::uint32_t first_credit() const;
   std::size_t early_tokens() const;
   void buffer_freed();
+  /// Something came from it, or came through to it.
+  void heard_of(peer_id peer) { heard_[peer] = time_now(); }
+  std::vector<peer_id> silent_peers(time_point at) const;
+  void end_late(time_point at);
   void say(peer_id to, const job_key& key, const transfer_token& token,
            hand_over_message::body_type body);
   void call(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
@@ -136,6 +142,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
   std::unordered_map<std::uint64_t, job_key> by_transfer_;
   std::deque<early_open> early_;
   std::deque<waiting_offer> waiting_offers_;  // bounded by credit
+  std::map<peer_id, time_point> heard_;       // of peers that are connected
   std::map<std::vector<std::byte>, std::vector<peer_id>>
       perhaps_alive_;  // disconnected, their buffers still in quarantine
   std::uint64_t dropped_messages_ = 0;

@@ -39,6 +39,8 @@ expected<void> hand_over_service::driver::start_send(outgoing what, send_callbac
   auto made = std::make_unique<sending>(sending{what.key,
                                                 what.token,
                                                 *peer,
+                                                what.where,
+                                                time_now(),
                                                 transfer_number(what.key, what.token),
                                                 std::move(session),
                                                 std::move(calls),
@@ -162,6 +164,7 @@ void hand_over_service::driver::piece_sent(const job_key& key,
   trash_.push_back(std::move(piece->buffer));
   auto* s = find_sending(key);
   if (s == nullptr) return;
+  if (how.ok) heard_of(s->peer);
   s->last_acked = time_now();
   run(*s, s->session.sent(s->last_acked, how.ok, how.why));
 }

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include <optional>
+#include <set>
 
 using namespace troupe;
 using namespace troupe::transfer;
@@ -51,6 +52,45 @@ struct notes {
   }
 };
 
+/// A transport of which a connection can hang: what is said over it comes to nobody, and nobody is
+/// told.
+class hanging_backend final : public backend {
+ public:
+  explicit hanging_backend(std::unique_ptr<backend> inner) : inner_(std::move(inner)) {}
+  std::set<peer_id> hanging;
+  std::vector<peer_id> connected;
+
+  std::string name() const override { return inner_->name(); }
+  std::vector<std::byte> local_address() const override { return inner_->local_address(); }
+  expected<std::unique_ptr<region>> allocate(std::size_t bytes, memory_kind kind) override {
+    return inner_->allocate(bytes, kind);
+  }
+  expected<peer_id> connect(std::span<const std::byte> address, proximity where) override {
+    auto made = inner_->connect(address, where);
+    if (made) connected.push_back(*made);
+    return made;
+  }
+  std::vector<peer_id> peers_at(std::span<const std::byte> address) const override {
+    return inner_->peers_at(address);
+  }
+  void disconnect(peer_id peer, bool dead) override { inner_->disconnect(peer, dead); }
+  expected<void> send_control(peer_id to, std::span<const std::byte> bytes) override {
+    return hanging.count(to) > 0 ? ok : inner_->send_control(to, bytes);
+  }
+  void send(peer_id to, piece_tag tag, std::span<const std::byte> bytes, completion done) override {
+    inner_->send(to, tag, bytes, std::move(done));
+  }
+  void receive(std::uint64_t offer, std::span<std::byte> into, completion done) override {
+    inner_->receive(offer, into, std::move(done));
+  }
+  void decline(std::uint64_t offer) override { inner_->decline(offer); }
+  wire_counters counters() const override { return inner_->counters(); }
+  std::string transports(peer_id peer) const override { return inner_->transports(peer); }
+
+ private:
+  std::unique_ptr<backend> inner_;
+};
+
 /// A prefill and a decode worker, over memory (pumped by hand) or over UCX.
 struct workers {
   explicit workers(const std::string& kind, std::size_t buffers = 8,
@@ -69,6 +109,11 @@ struct workers {
     how.timeout = timeout;
     auto made = hand_over_service::start(
         how, [this](events& sink) -> expected<std::unique_ptr<backend>> {
+          if (memory && hang) {
+            auto made = std::make_unique<hanging_backend>(fabric.join(sink));
+            *std::exchange(hang, nullptr) = made.get();
+            return std::unique_ptr<backend>{std::move(made)};
+          }
           if (memory) return fabric.join(sink);
           return ucx::make_backend(
               {.local_tls = "posix,cma", .network_tls = "tcp", .net_devices = "lo"}, sink);
@@ -111,6 +156,7 @@ struct workers {
 
   std::chrono::milliseconds timeout;
   bool memory;
+  hanging_backend** hang = nullptr;  ///< set: told of the next one, which is one
   proximity where;
   host_fabric fabric;
   notes at_prefill;  // before the services: their last callbacks come while they end
@@ -408,6 +454,38 @@ TEST_CASE("a worker's end ends its hand-overs") {
     CHECK(w.at_prefill.failure == "peer_failed");
     CHECK(w.prefill->read_gauges().buffers_free == 8);
   }
+}
+
+TEST_CASE("a connection over which a hand-over's time goes by without a word is made anew") {
+  workers w("memory");
+  hanging_backend* transport = nullptr;
+  w.hang = &transport;
+  w.prefill = w.make(8, 5);
+  // On one host a peer that says nothing is its launcher's business.
+  const bool far = GENERATE(true, false);
+  w.where = far ? proximity::other_host : proximity::same_host;
+  const auto attempt = [&](std::uint32_t number) {
+    auto what = w.job();
+    what.key.attempt = number;
+    REQUIRE(w.prefill->start_send(std::move(what), w.at_prefill.sender()));
+    w.fabric.pump();
+  };
+  attempt(1);
+  transport->hanging.insert(transport->connected.back());
+  attempt(2);
+  const bool heard = GENERATE(false, true);
+  if (heard) {
+    REQUIRE(w.decode->expect({key, token, 1}, w.at_decode.receiver()));
+    w.fabric.pump();
+    w.decode->grant(key, 0);
+    w.fabric.pump();
+    REQUIRE(w.at_prefill.has("granted 0"));
+  }
+  w.prefill->tick(std::chrono::steady_clock::now() + std::chrono::seconds(11));
+  w.fabric.pump();
+  CHECK(w.at_prefill.failure == "transfer_timeout");
+  attempt(3);
+  CHECK((transport->connected.at(2) != transport->connected.at(0)) == (far && !heard));
 }
 
 TEST_CASE("a piece that fails in transit ends the hand-over on both sides") {
