@@ -25,6 +25,9 @@ struct Entry {
   processId @13 :Data;
   detail @14 :Text;           # why it failed, how far loading is
   slow @15 :Text;             # evidence that it is far slower than usual: others are preferred; empty: it is not
+  deviceClass @16 :Text;      # what computes: the same words mean the same speed; empty: not known
+  prefillSpeed @17 :Float32;  # tokens a second, as measured when it was loaded; 0: not known
+  decodeSpeed @18 :Float32;   # of one stream
 }
 
 struct DirectoryUpdate {

@@ -78,6 +78,18 @@ struct Accepted {
   echoText @4 :Text;           # completions with `echo`
 }
 
+struct JobCost {
+  # What a job has cost its engine so far, and what was done for it: enough to fit a cost model to. All that a worker tells of one job is its total; a later word takes the place of an earlier one.
+  prefillNs @0 :UInt64;        # its share of passes that computed its prompt
+  decodeNs @1 :UInt64;         # of those that sampled for it
+  transferNs @2 :UInt64;       # the engine's time for its KV that left or came in
+  computed @3 :UInt32;         # prompt tokens computed here; those of a recompute, too
+  sampled @4 :UInt32;
+  computedContext @5 :Float64; # sum of what was before each computed token
+  sampledContext @6 :Float64;  # sum of the KV length of each sampled one
+  stepShares @7 :Float64;      # decode steps, each divided by the sequences in it
+}
+
 struct Rejected { key @0 :JobKey; worker @1 :Text; failure @2 :Failure; }
 
 struct PrefillDone {
@@ -94,6 +106,7 @@ struct PrefillDone {
   toToken @9 :UInt32;
   cachedTokens @10 :UInt32;
   transport @11 :Text;
+  cost @12 :JobCost;           # null: not known
 }
 
 struct JobFailed {
@@ -101,6 +114,7 @@ struct JobFailed {
   worker @1 :Text;
   failure @2 :Failure;
   suspects @3 :UInt32;         # jobs that the engine itself failed in that step, this one among them; 0: it did not
+  cost @4 :JobCost;            # null: not known (yet: what a job costs that is ended before its engine has let go follows with `JobDone`)
 }
 
 struct TokenBatch {
@@ -125,6 +139,7 @@ struct StreamDelta {
   finish @8 :FinishReason;
   unused9 @9 :Text;
   reasoning @10 :Text;
+  cost @11 :JobCost;           # with the end of the last choice; else null, or not known
 }
 
 struct ToolCallDelta { index @0 :UInt16; id @1 :Text; name @2 :Text; arguments @3 :Text; }
@@ -157,9 +172,10 @@ struct MoveNotice {
 }
 
 struct JobDone {
-  # Every choice has finished and the worker holds nothing more for this job.
+  # Every choice has finished and the worker holds nothing more for this job. Also of a job that was cancelled or failed before, once its engine has let go, to tell what it has cost.
   key @0 :JobKey;
   worker @1 :Text;
   unused2 @2 :UInt32;
   unused3 @3 :UInt64;
+  cost @4 :JobCost;            # null: not known
 }

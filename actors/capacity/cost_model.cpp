@@ -122,7 +122,8 @@ double physical_mu(const cost_model& model, std::span<const attempt_work> attemp
   double mu = 0;
   for (const auto& a : attempts) {
     if (a.computed_to > a.cached_tokens) mu += model.prefill_mu(a.computed_to, a.cached_tokens);
-    mu += model.decode_mu(a.prompt_tokens, a.output_tokens);
+    mu += model.prefill_mu(a.repeated_tokens, 0) +
+          model.decode_mu(a.prompt_tokens, a.output_tokens);
     mu += (model.in_seconds().image * a.image_tokens + a.transfer_seconds) / model.seconds_per_mu();
   }
   return mu;

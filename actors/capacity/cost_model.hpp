@@ -114,11 +114,12 @@ class cost_model {
 struct attempt_work {
   std::uint32_t prompt_tokens =
       0;  ///< with the answer so far, which a repeated attempt takes along
-  std::uint32_t cached_tokens = 0;  ///< found in a cache, or moved here with the stream
-  std::uint32_t computed_to = 0;    ///< prompt positions [cached, computed_to) were computed
-  std::uint32_t output_tokens = 0;  ///< sampled, also what nobody received any more
-  std::uint32_t image_tokens = 0;   ///< encoded by this attempt
-  double transfer_seconds = 0;      ///< engines' time for KV that was sent and taken in
+  std::uint32_t cached_tokens = 0;    ///< found in a cache, or moved here with the stream
+  std::uint32_t computed_to = 0;      ///< prompt positions [cached, computed_to) were computed
+  std::uint32_t output_tokens = 0;    ///< sampled, also what nobody received any more
+  std::uint32_t image_tokens = 0;     ///< encoded by this attempt
+  double transfer_seconds = 0;        ///< engines' time for KV that was sent and taken in
+  std::uint32_t repeated_tokens = 0;  ///< computed again within the attempt, after a pre-emption
 };
 
 /// What a tenant pays for: each position of the prompt once, where it was computed at all, and each

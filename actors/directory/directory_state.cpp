@@ -22,6 +22,9 @@ entry read(msg::Entry::Reader in) {
   e.context_tokens = in.getContextTokens();
   e.detail = in.getDetail().cStr();
   e.slow = in.getSlow().cStr();
+  e.device_class = in.getDeviceClass().cStr();
+  e.prefill_speed = in.getPrefillSpeed();
+  e.decode_speed = in.getDecodeSpeed();
   return e;
 }
 
@@ -41,6 +44,9 @@ void write(msg::Entry::Builder out, const entry& in) {
   out.setContextTokens(in.context_tokens);
   out.setDetail(in.detail);
   out.setSlow(in.slow);
+  out.setDeviceClass(in.device_class);
+  out.setPrefillSpeed(in.prefill_speed);
+  out.setDecodeSpeed(in.decode_speed);
 }
 
 directory_state::directory_state(std::string own_host, process_id own_process)

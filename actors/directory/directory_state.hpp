@@ -28,7 +28,11 @@ struct entry {
   std::uint32_t kv_bytes_per_token = 0;
   std::uint32_t context_tokens = 0;
   std::string detail;
-  std::string slow;  ///< evidence that it is far slower than usual; empty: it is not
+  std::string slow;          ///< evidence that it is far slower than usual; empty: it is not
+  std::string device_class;  ///< the same words mean the same speed; empty: not known
+  /// Tokens a second as measured when it was loaded, decode of one stream; 0: not known.
+  float prefill_speed = 0;
+  float decode_speed = 0;
 
   friend bool operator==(const entry&, const entry&) = default;
 };

@@ -1,13 +1,16 @@
 #include "actors/request/hub.hpp"
 
+#include "actors/capacity/output_forecast.hpp"
 #include "actors/directory/readiness.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/request/burst.hpp"
+#include "actors/request/cost_metrics.hpp"
 #include "actors/request/deadline_queue.hpp"
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/poison_policy.hpp"
 #include "actors/router/router_actor.hpp"
 #include "actors/supervision/introspection.hpp"
+#include "gpu/engine/job_cost_wire.hpp"
 #include "messages/base/planted.hpp"
 
 #include <caf/all.hpp>
@@ -16,6 +19,7 @@
 
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 
@@ -37,6 +41,7 @@ namespace {
 
 using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
 using deadlines_atom = caf::atom_constant<caf::atom("hublate")>;
+using costs_atom = caf::atom_constant<caf::atom("hubcosts")>;
 using routes_atom = caf::atom_constant<caf::atom("hubroutes")>;
 
 /// Keys in one RenewLeases; more go into a second message. Far below the cap of a message.
@@ -66,6 +71,12 @@ struct hub_state {
   deadline_queue<request_id> deadlines;
   deadline_queue<job_key> routes;  ///< that the router owes
   poison_list poison;
+  cost_book costs{std::vector<cost_book::pool>{}};
+  std::unique_ptr<cost_metrics> counts;
+  capacity::output_forecast forecast;
+  /// Requests that are over, until their workers have told what they have cost.
+  std::unordered_map<request_id, std::shared_ptr<ended_request>, id_hash> unsettled;
+  deadline_queue<request_id> accounts;  ///< for how long they are waited for
   std::map<caf::actor_addr, request_id> ids;
   static constexpr const char* name = "requests";
 
@@ -137,6 +148,55 @@ struct hub_state {
     ids.erase(i);
   }
 
+  // -- what requests cost -------------------------------------------------------------
+
+  void over(const request_over& x) {
+    if (x.what->work.owed() == 0) return settle({}, x.what->model, *x.what);
+    unsettled[x.what->id] = x.what;
+    wake_for_costs(accounts.add(x.what->id, self->clock().now() + costs_wait));
+  }
+
+  /// Every message that ends a job: its request may be over, and wait for this.
+  template <class Schema>
+  void told(typename Schema::Reader in) {
+    const auto key = msg::read(in.getKey());
+    if constexpr (std::is_same_v<Schema, msg::Rejected>)
+      told(cost_told{in.getWorker().cStr(), key, {}});
+    else if (in.hasCost())
+      told(cost_told{in.getWorker().cStr(), key, engine::read(in.getCost())});
+  }
+  void told(const cost_told& x) {
+    const auto i = unsettled.find(x.key.id);
+    if (i == unsettled.end()) return;
+    i->second->work.told(x.worker, x.key, x.cost);
+    if (i->second->work.owed() == 0) settle_late(x.key.id);
+  }
+  void settle_late(const request_id& id) {
+    const auto i = unsettled.find(id);
+    if (i == unsettled.end()) return;
+    const auto what = std::move(i->second);
+    unsettled.erase(i);
+    accounts.remove(id);
+    settle({}, what->model, *what);
+  }
+  void settle_unheard() {
+    for (const auto& id : accounts.take_late(self->clock().now())) settle_late(id);
+    wake_for_costs(accounts.woken(self->clock().now()));
+  }
+  void wake_for_costs(const std::optional<time_point>& when) {
+    if (when) self->delayed_send(self, *when - self->clock().now(), costs_atom::value);
+  }
+
+  /// The one place where a request is accounted for, once each, whatever has ended it.
+  void settle(const std::string& tenant, const std::string& model, const ended_request& x) {
+    auto s = std::make_shared<const settlement>(settle_work(x, costs));
+    counts->settled(model, *s, costs.of_model(model).seconds_per_mu());
+    for (const auto& p : x.prompts)
+      for (const auto& a : p.answers)
+        if (a.ended) forecast.learn(tenant, model, a.tokens, a.cut);
+    context->timelines->settle(x.external_id, std::move(s));
+  }
+
   /// A request that has ended hears nothing any more.
   template <class Message>
   void tell(const request_id& id, Message&& message) {
@@ -186,6 +246,15 @@ struct hub_state {
           tell(msg::read(in.getKey()).id, e);
         });
   }
+  /// The same of one that ends a job.
+  template <class Schema>
+  auto passed_end() {
+    return link::on<Schema>(
+        [this](const link::origin&, typename Schema::Reader in, const msg::envelope<Schema>& e) {
+          tell(msg::read(in.getKey()).id, e);
+          if (!unsettled.empty()) told<Schema>(in);
+        });
+  }
 
   void routed(msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     routes.remove(msg::read(in.getKey()));
@@ -227,6 +296,7 @@ struct hub_state {
   }
 
   void changed(const directory::directory_changed& x) {
+    costs.update(x.what);
     for (const auto& e : x.what.removed)
       gone(e.name, 0,
            x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
@@ -252,6 +322,9 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   auto& s = self->state;
   s.options = std::move(options);
   s.context = std::move(context);
+  s.costs = cost_book{s.options.pools};
+  s.counts = std::make_unique<cost_metrics>(
+      s.options.metrics ? s.options.metrics : std::make_shared<prometheus::Registry>());
   s.context->office->bind(s.context->self.name, s.context->self.generation,
                           caf::actor_cast<caf::actor>(self));
   s.tell_router_of_start();
@@ -273,10 +346,10 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
                const msg::envelope<msg::RouteRefused>& e) { s.refused(in, e); }),
       [self](const route_awaited& x) { self->state.await(x); },
       s.passed<msg::Accepted>(),
-      s.passed<msg::Rejected>(),
-      s.passed<msg::PrefillDone>(),
-      s.passed<msg::JobFailed>(),
-      s.passed<msg::JobDone>(),
+      s.passed_end<msg::Rejected>(),
+      s.passed_end<msg::PrefillDone>(),
+      s.passed_end<msg::JobFailed>(),
+      s.passed_end<msg::JobDone>(),
       s.passed<msg::MoveNotice>(),
       s.passed<msg::PartCredit>(),
       link::on<msg::WorkerReport>(
@@ -294,11 +367,15 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
         const auto& c = *self->state.context;
         return c.board->to_json(*c.view->get());
       },
-      supervision::answers_for_itself(
-          self,
-          [&s] {
-            return supervision::actor_facts{{"requests", std::to_string(s.requests.size())}};
-          }),
+      supervision::answers_for_itself(self,
+                                      [&s] {
+                                        return supervision::actor_facts{
+                                            {"requests", std::to_string(s.requests.size())},
+                                            {"unsettled", std::to_string(s.unsettled.size())}};
+                                      }),
+      [self](const request_over& x) { self->state.over(x); },
+      [self](const cost_told& x) { self->state.told(x); },
+      [self](costs_atom) { self->state.settle_unheard(); },
       [self](deadlines_atom) { self->state.end_late(); },
       [self](routes_atom) { self->state.miss_routes(); },
   };

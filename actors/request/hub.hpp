@@ -1,12 +1,15 @@
 #pragma once
 
 #include "actors/directory/directory_actor.hpp"
+#include "actors/request/cost_book.hpp"
 #include "actors/request/request_actor.hpp"
 #include "config/cluster.hpp"
 
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
+
+#include <prometheus/registry.h>
 
 #include <chrono>
 #include <cstdint>
@@ -26,8 +29,15 @@ struct hub_options {
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<directory::directory_view> view;
   caf::actor directory;
-  std::size_t burst_actors_max = 64;  ///< see `burst`
+  std::size_t burst_actors_max = 64;        ///< see `burst`
+  std::vector<cost_book::pool> pools = {};  ///< in the cluster file's order
+  /// Where model units are counted; null: nowhere that anybody sees.
+  std::shared_ptr<prometheus::Registry> metrics = nullptr;
 };
+
+/// After a request's end its workers are waited for so long to tell what its jobs have cost; then
+/// it is settled by what is known.
+inline constexpr std::chrono::milliseconds costs_wait{3'000};
 
 /// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway
 /// puts requests on. When a node stops it is the gateway that takes nothing new, ends what is open,

@@ -66,6 +66,7 @@ struct leg {
   msg::address reader;
   std::vector<batch_slice> early;  ///< came before the prompt was accepted
   std::uint32_t came_tokens = 0;   ///< in this attempt
+  bool moved_here = false;         ///< its KV came with the stream: nothing was computed again
 
   bool alone() const { return last_alone == attempt; }
   /// What a repetition is called. A number that was asked about for a move is used up: the answer
@@ -87,6 +88,7 @@ struct leg {
     reader = {};
     early.clear();
     came_tokens = 0;
+    moved_here = false;
   }
   void avoid(const std::string& worker) {
     std::erase(exclude, worker);

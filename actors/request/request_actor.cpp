@@ -3,6 +3,7 @@
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/leg.hpp"
 #include "actors/router/router_policy.hpp"
+#include "gpu/engine/job_cost_wire.hpp"
 #include "messages/base/planted.hpp"
 #include "messages/finish_reason.hpp"
 #include "messages/job_codes.hpp"
@@ -32,6 +33,7 @@ struct request_state {
   std::shared_ptr<ticket> place;
   std::vector<leg> legs;
   timeline account;
+  work_log work;
   caf::actor_clock::time_point begun;
   caf::actor_clock::time_point deadline;
   bool over = false;
@@ -121,11 +123,39 @@ struct request_state {
         "event=attempt_failed request={} prompt={} attempt={} worker={} code={} reason=\"{}\"",
         what->external_id, l.prompt, l.attempt, worker, why.code, why.message);
     l.waited = how == attempt_end::quarantine_full;
+    guess_costs(l);
     l.drop_attempt();
     l.attempt = l.next_attempt();  // at once: what the old one still says is too late, too
     if (next.pause.count() == 0) return start_attempt(l);
     l.pausing = true;
     self->delayed_send(self, next.pause, again_atom::value, l.prompt, l.attempt);
+  }
+
+  // -- what it costs ----------------------------------------------------------------
+
+  /// What the running attempt's jobs must have cost, by what came of them.
+  void guess_costs(const leg& l) {
+    if (!l.decode) return;
+    const auto context = l.prompt_tokens + l.ledger.sampled() - l.came_tokens;
+    const auto cached = l.attempt == 1 ? l.cached_tokens : 0;
+    const bool prefilled = l.came_tokens > 0;
+    const auto key = key_of(l);
+    work.guess(l.decode->worker().name, key,
+               guessed_cost(context, cached, l.came_tokens, prefilled && !l.prefill));
+    // Of a stream that was moved the other worker had it all.
+    if (l.prefill && prefilled && !l.moved_here)
+      work.guess(l.prefill->worker().name, key, guessed_cost(context, cached, 0, true));
+  }
+
+  /// Also of an attempt that is over: its jobs' costs come late.
+  template <class Schema>
+  void note_cost(typename Schema::Reader in) {
+    if (!in.hasCost()) return;
+    cost_told x{in.getWorker().cStr(), msg::read(in.getKey()), engine::read(in.getCost())};
+    if (over)  // the hub may have passed it on before it heard of the end
+      self->send(hub, std::move(x));
+    else
+      work.told(x.worker, x.key, x.cost);
   }
 
   time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
@@ -254,6 +284,7 @@ struct request_state {
                                           Job job) {
     const msg::address to{worker.getName().cStr(), worker.getGeneration()};
     context->office->send(to, context->self, std::move(job));
+    work.opened(to.name, key);
     return std::make_unique<held_job>(context->office, context->jobs, context->self, to, key);
   }
 
@@ -304,6 +335,10 @@ struct request_state {
     msg::view<Schema> in{e};
     const auto key = msg::read(in->getKey());
     const std::string worker = in->getWorker().cStr();
+    if constexpr (std::is_same_v<Schema, msg::JobFailed>)
+      note_cost<Schema>(*in);
+    else
+      work.told(worker, key, {});  // nothing was computed
     // The worker never heard of the move, and offers the stream again while it drains.
     if (auto* l = find_move(key);
         l && l->move->source && l->move->source->worker().name == worker) {
@@ -329,6 +364,7 @@ struct request_state {
 
   void prefilled(const msg::envelope<msg::PrefillDone>& e) {
     msg::view<msg::PrefillDone> in{e};
+    note_cost<msg::PrefillDone>(*in);
     auto* l = find_attempt(msg::read(in->getKey()));
     if (!l) return;
     close_job(*l, in->getWorker().cStr());
@@ -346,6 +382,7 @@ struct request_state {
 
   void job_done(const msg::envelope<msg::JobDone>& e) {
     msg::view<msg::JobDone> in{e};
+    note_cost<msg::JobDone>(*in);
     auto* l = find_attempt(msg::read(in->getKey()));
     if (!l) return;
     const std::string worker = in->getWorker().cStr();
@@ -405,7 +442,10 @@ struct request_state {
     if (l->came_tokens >= l->survival_tokens(what->choices)) got_on(*l);
     if (account.ttft_ms < 0) account.ttft_ms = elapsed_ms();
     what->client->on_delta(l->prompt, delta);
-    if (l->ledger.all_done()) finish(*l);
+    if (!l->ledger.all_done()) return;
+    if (delta.hasCost())
+      work.told(l->decode->worker().name, key_of(*l), engine::read(delta.getCost()));
+    finish(*l);
   }
 
   /// What ended earlier attempts is behind.
@@ -479,7 +519,10 @@ struct request_state {
     msg::view<msg::Route> place{*m.place};
     record_of(l).moved = true;
     l.decode->done();
+    guess_costs(l);
+    work.renamed(l.decode->worker().name, key_of(l), {what->id, l.prompt, m.attempt});
     l.drop_attempt();
+    l.moved_here = true;
     l.attempt = m.attempt;
     begin_record(l);
     auto& r = record_of(l);
@@ -554,10 +597,28 @@ struct request_state {
 
   void end(const char* status, std::string finish) {
     over = true;
+    settle();
     account.status = status;
     account.finish = std::move(finish);
     account.total_ms = elapsed_ms();
     record();
+  }
+  /// Whatever has ended it: what it has cost goes to the books, once.
+  void settle() {
+    auto ended = std::make_shared<ended_request>();
+    ended->id = what->id;
+    ended->external_id = what->external_id;
+    ended->model = what->model;
+    for (const auto& l : legs) {
+      guess_costs(l);
+      ended_request::prompt p{l.prompt_tokens, l.cached_tokens, {}};
+      for (const auto& c : l.ledger.lengths())
+        p.answers.push_back(
+            {c.tokens, c.why != msg::FinishReason::NONE, c.why == msg::FinishReason::LENGTH});
+      ended->prompts.push_back(std::move(p));
+    }
+    ended->work = std::exchange(work, {});
+    caf::anon_send(hub, request_over{std::move(ended)});
   }
   /// What the client and the node's limits wait for; jobs and routes go with the legs.
   void let_go() {
@@ -566,6 +627,7 @@ struct request_state {
   }
 
   void lost(const worker_gone& x) {
+    work.lost(x.name);
     for (auto& l : legs) {
       if (l.finished || over || !l.uses(x.name, x.alive)) continue;
       close_job(l, x.name);  // there is nobody left to cancel at

@@ -4,6 +4,7 @@
 #include "actors/request/attempt_policy.hpp"
 #include "actors/request/holdings.hpp"
 #include "actors/request/retry_budget.hpp"
+#include "actors/request/settlement.hpp"
 #include "actors/request/timeline.hpp"
 #include "actors/request/worker_board.hpp"
 #include "messages/wire.hpp"
@@ -93,6 +94,17 @@ struct crash_suspected {
   std::string engine;
   std::string reason;
 };
+/// To the hub, once for each request: it is over, and to be settled as soon as its workers have
+/// told what it has cost.
+struct request_over {
+  std::shared_ptr<ended_request> what;
+};
+/// To the hub: what a worker has told to a request that is over, and only waits for this.
+struct cost_told {
+  std::string worker;
+  job_key key;
+  engine::job_cost cost;
+};
 struct cancel_request {
   request_id id;
   std::string reason;
@@ -136,6 +148,8 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::batch_slice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::crash_suspected)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::request_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cost_told)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_awaited)

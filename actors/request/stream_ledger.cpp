@@ -42,6 +42,12 @@ std::uint32_t stream_ledger::sampled() const {
   return static_cast<std::uint32_t>(sum);
 }
 
+std::vector<stream_ledger::length> stream_ledger::lengths() const {
+  std::vector<length> all;
+  for (const auto& c : choices_) all.push_back({static_cast<std::uint32_t>(c.ids.size()), c.why});
+  return all;
+}
+
 void stream_ledger::write(msg::Resume::Builder out) const {
   auto list = out.initChoices(static_cast<unsigned>(choices_.size()));
   for (std::size_t i = 0; i < choices_.size(); ++i) {

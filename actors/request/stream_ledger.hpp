@@ -31,6 +31,13 @@ class stream_ledger {
   /// The finish reason of the first choice, for the timeline.
   msg::FinishReason finish() const { return choices_.front().why; }
 
+  /// Of each choice: tokens so far, and how it has ended.
+  struct length {
+    std::uint32_t tokens = 0;
+    msg::FinishReason why = msg::FinishReason::NONE;
+  };
+  std::vector<length> lengths() const;
+
   void write(msg::Resume::Builder out) const;
   std::size_t choices() const { return choices_.size(); }
 

@@ -48,6 +48,55 @@ void put(json_writer& w, const attempt_record& a) {
   w.EndObject();
 }
 
+void put(json_writer& w, const engine::job_cost& cost) {
+  const auto ms = [](std::chrono::nanoseconds t) {
+    return std::chrono::duration<double, std::milli>(t).count();
+  };
+  number(w, "prefill_ms", ms(cost.prefill));
+  number(w, "decode_ms", ms(cost.decode));
+  number(w, "transfer_ms", ms(cost.transfer));
+  count(w, "computed_tokens", cost.computed);
+  number(w, "computed_context", cost.computed_context);
+  count(w, "sampled_tokens", cost.sampled);
+  number(w, "sampled_context", cost.sampled_context);
+  number(w, "step_shares", cost.step_shares);
+}
+
+/// Model units are small numbers: they keep more digits than milliseconds do.
+void units(json_writer& w, const char* key, double value) {
+  w.SetMaxDecimalPlaces(6);
+  number(w, key, value);
+  w.SetMaxDecimalPlaces(3);
+}
+
+void put(json_writer& w, const settlement& s) {
+  w.Key("model_units");
+  w.StartObject();
+  units(w, "tenant", s.tenant_mu);
+  units(w, "physical", s.physical_mu);
+  text(w, "costs", std::string{capacity::to_string(s.price)});
+  w.EndObject();
+  w.Key("cost");
+  w.StartObject();
+  put(w, total_cost(s.jobs));
+  w.Key("guessed");
+  w.Bool(s.guessed);
+  w.Key("jobs");
+  w.StartArray();
+  for (const auto& j : s.jobs) {
+    w.StartObject();
+    text(w, "worker", j.worker);
+    count(w, "prompt", j.prompt);
+    count(w, "attempt", j.attempt);
+    put(w, j.cost);
+    w.Key("guessed");
+    w.Bool(!j.told);
+    w.EndObject();
+  }
+  w.EndArray();
+  w.EndObject();
+}
+
 }  // namespace
 
 std::string to_json(const timeline& t) {
@@ -71,17 +120,31 @@ std::string to_json(const timeline& t) {
   if (t.ttft_ms >= 0 && t.completion_tokens > 1 && decoding_ms > 0)
     number(w, "tokens_per_second", (t.completion_tokens - 1) * 1000.0 / decoding_ms);
   if (!t.finish.empty()) text(w, "finish", t.finish);
+  if (t.settled) put(w, *t.settled);
   w.EndObject();
   return {buffer.GetString(), buffer.GetSize()};
 }
 
 void timeline_store::put(const timeline& t) {
   std::lock_guard lock{mutex_};
-  if (by_id_.insert_or_assign(t.id, t).second) order_.push_back(t.id);
+  auto [i, fresh] = by_id_.try_emplace(t.id, t);
+  if (fresh) {
+    order_.push_back(t.id);
+  } else {
+    // A client may give the same id to another request, which then begins.
+    auto settled = t.status == "running" ? nullptr : std::move(i->second.settled);
+    i->second = t;
+    if (!i->second.settled) i->second.settled = std::move(settled);
+  }
   while (order_.size() > timelines_max) {
     by_id_.erase(order_.front());
     order_.pop_front();
   }
+}
+
+void timeline_store::settle(const std::string& id, std::shared_ptr<const settlement> what) {
+  std::lock_guard lock{mutex_};
+  if (const auto i = by_id_.find(id); i != by_id_.end()) i->second.settled = std::move(what);
 }
 
 std::string timeline_store::get(const std::string& id) const {

@@ -1,9 +1,12 @@
 #pragma once
 
+#include "actors/request/settlement.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -47,6 +50,7 @@ struct timeline {
   double ttft_ms = -1;
   double total_ms = 0;
   std::string finish;
+  std::shared_ptr<const settlement> settled;  ///< null: not yet
 };
 
 std::string to_json(const timeline& t);
@@ -57,7 +61,10 @@ inline constexpr std::size_t timelines_max = 1'000;
 /// The last requests' timelines by external id. Thread-safe.
 class timeline_store {
  public:
+  /// Keeps what was settled of it before.
   void put(const timeline& t);
+  /// Of a request that is known here.
+  void settle(const std::string& id, std::shared_ptr<const settlement> what);
   std::string get(const std::string& id) const;
 
  private:

@@ -71,6 +71,7 @@ std::string worker_board::to_json(const directory::snapshot& all) const {
     const bool gone = e.state == msg::EntryState::FAILED || e.state == msg::EntryState::STOPPED;
     if (!e.detail.empty()) text(w, "detail", e.detail);
     if (!e.slow.empty()) text(w, "slow", e.slow);
+    if (!e.device_class.empty()) text(w, "device_class", e.device_class);
     count(w, "kv_bytes_per_token", e.kv_bytes_per_token);
     bool idle = false;
     if (auto i = reports_.find(name); i != reports_.end() && !gone) {

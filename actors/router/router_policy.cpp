@@ -109,7 +109,11 @@ void router_policy::enter(worker_id id, const directory::entry& e) {
   w.life = ++lives_;
   w.of = &pools_[e.model];
   w.of->members.push_back(id);
-  if (const auto c = calibrated_.find(e.pool); c != calibrated_.end()) w.set_costs(c->second);
+  if (const auto c = calibrated_.find(e.pool); c != calibrated_.end())
+    w.set_costs(c->second);
+  else if (e.prefill_speed > 0 || e.decode_speed > 0)  // as measured when it was loaded
+    w.set_costs(
+        capacity::cost_model::from_speeds(e.prefill_speed, e.decode_speed, e.device_class, e.name));
   set_ready(w, id);
   put_back(w);
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace troupe::workers {
 
@@ -107,6 +108,17 @@ void engine_host::on_work(std::span<const engine::job_id> jobs) {
   how_.board->at_hand(at_hand_);
 }
 
+void engine_host::on_cost(engine::job_id job, const engine::job_cost& cost) {
+  events_.costs.emplace_back(job, cost);
+}
+
+/// What goes at once must not leave its job's costs behind.
+void engine_host::take_cost(engine::job_id job, engine_events& into) {
+  const auto of_job = [job](const auto& x) { return x.first == job; };
+  std::copy_if(events_.costs.begin(), events_.costs.end(), std::back_inserter(into.costs), of_job);
+  std::erase_if(events_.costs, of_job);
+}
+
 void engine_host::flush() {
   if (planted::is(planted::bug::lose_last_batch))
     std::erase_if(deltas_, [](const auto& d) { return d.second.why != engine::finish::none; });
@@ -187,6 +199,7 @@ void engine_host::on_prefill_done(engine::job_id job, engine::position cached,
   how_.hand_over->finish_send(find(job).key);
   // At once: the rest of this step may be somebody else's long forward pass.
   engine_events now;
+  take_cost(job, now);
   now.prefills.push_back({job, cached, queued, computed});
   caf::anon_send(worker_, std::move(now));
 }
@@ -242,6 +255,7 @@ void engine_host::on_leaving(engine::job_id job, std::vector<engine::token_id> t
                              std::uint32_t answer) {
   // At once, and behind its last tokens, which went out with the step before.
   engine_events now;
+  take_cost(job, now);
   now.departures.push_back({job, std::move(tokens), answer});
   caf::anon_send(worker_, std::move(now));
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe::workers {
@@ -38,6 +39,8 @@ struct engine_events {
     engine::job_id job = 0;
     error why;
   };
+  /// Since they were told last; they come with what they are told for, and ahead of it.
+  std::vector<std::pair<engine::job_id, engine::job_cost>> costs;
   std::vector<engine::job_id> adoptions;
   std::vector<departure> departures;
   std::vector<stay> stays;
@@ -48,9 +51,9 @@ struct engine_events {
   std::vector<std::uint64_t> blocks_added;
   std::vector<std::uint64_t> blocks_dropped;
   bool empty() const {
-    return adoptions.empty() && departures.empty() && stays.empty() && prefills.empty() &&
-           ends.empty() && failures.empty() && cancels.empty() && blocks_added.empty() &&
-           blocks_dropped.empty();
+    return costs.empty() && adoptions.empty() && departures.empty() && stays.empty() &&
+           prefills.empty() && ends.empty() && failures.empty() && cancels.empty() &&
+           blocks_added.empty() && blocks_dropped.empty();
   }
 };
 
@@ -124,8 +127,10 @@ class engine_host final : engine::event_sink {
   void flush();
   void audit();
   job_route find(engine::job_id job) const;
+  void take_cost(engine::job_id job, engine_events& into);
 
   void on_work(std::span<const engine::job_id> jobs) override;
+  void on_cost(engine::job_id job, const engine::job_cost& cost) override;
   void on_import_ready(engine::job_id job, engine::position keep) override;
   std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(engine::job_id job,
                                                              std::size_t size) override;

@@ -101,6 +101,9 @@ struct job {
   std::chrono::microseconds compute_time{0};
   transfer::transfer_stats stats;
 
+  engine::job_cost cost;   ///< so far, as the engine has told
+  bool cost_told = false;  ///< its requester knows it
+
   bool held() const { return offloaded || in_engine || handing_over; }
 };
 

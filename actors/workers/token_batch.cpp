@@ -1,5 +1,6 @@
 #include "actors/workers/token_batch.hpp"
 
+#include "gpu/engine/job_cost_wire.hpp"
 #include "messages/text.hpp"
 
 #include <spdlog/spdlog.h>
@@ -64,6 +65,7 @@ void write_delta(msg::StreamDelta::Builder out, const job_route& route,
   }
   if (!d.logprobs.empty()) write_logprobs(out, d.logprobs);
   out.setFinish(wire_reason(d.why));
+  if (d.cost) engine::write(out.initCost(), *d.cost);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "actors/workers/token_batch.hpp"
 #include "actors/workers/worker_state.hpp"
+#include "gpu/engine/job_cost_wire.hpp"
 #include "messages/base/planted.hpp"
 #include "messages/job_codes.hpp"
 
@@ -345,8 +346,19 @@ void worker_state::tell_prefilled_if_complete(job& j) {
   d->setTransport(j.stats.transports.empty()
                       ? options.hand_over->transport_name()
                       : options.hand_over->transport_name() + ":" + j.stats.transports);
+  engine::write(d->initCost(), j.cost);
+  j.cost_told = true;
   send(j.reply_to, std::move(d));
   end_well(j);
+}
+
+void worker_state::tell_done(job& j) {
+  msg::draft<msg::JobDone> d;
+  write(d->initKey(), j.key);
+  d->setWorker(options.self.name);
+  engine::write(d->initCost(), j.cost);
+  j.cost_told = true;
+  send(j.reply_to, std::move(d));
 }
 
 void worker_state::transfer_failed(const hand_over_failed& x) {
@@ -360,6 +372,8 @@ void worker_state::transfer_failed(const hand_over_failed& x) {
 // -- from the engine ------------------------------------------------------------------
 
 void worker_state::happened(engine_events& x) {
+  for (const auto& [id, cost] : x.costs)
+    if (auto* j = find(id)) j->cost += cost;
   for (auto id : x.adoptions)
     if (auto* j = find(id)) {
       j->adopted = true;
@@ -394,12 +408,7 @@ void worker_state::happened(engine_events& x) {
   for (auto id : x.ends)
     if (auto* j = find(id)) {
       j->in_engine = false;
-      if (!j->ended) {
-        msg::draft<msg::JobDone> m;
-        write(m->initKey(), j->key);
-        m->setWorker(options.self.name);
-        send(j->reply_to, std::move(m));
-      }
+      if (!j->ended) tell_done(*j);
       end_well(*j);
     }
   for (auto id : x.cancels)
@@ -531,6 +540,7 @@ void worker_state::reject(const transfer::job_key& key, const std::string& reply
 /// The engine has not got it, and will not.
 void worker_state::reject(job& j, const refusal& why) {
   reject(j.key, j.reply_to, why);
+  j.cost_told = true;  // nothing was computed
   end(j, why.why);
 }
 
@@ -543,6 +553,10 @@ void worker_state::fail(job& j, const error& why, int status, bool retryable,
   d->setWorker(options.self.name);
   write_failure(d->initFailure(), why, status, retryable);
   d->setSuspects(suspects);
+  if (!j.in_engine) {  // else it is not known before the engine has let go
+    engine::write(d->initCost(), j.cost);
+    j.cost_told = true;
+  }
   send(j.reply_to, std::move(d));
   end(j, why);
 }
@@ -574,6 +588,8 @@ void worker_state::end_well(job& j) {
 
 void worker_state::reap(job& j) {
   if (!j.ended || j.held()) return;
+  // Nobody waits for the job any more, but its cost is to be booked.
+  if (!j.cost_told && !j.probe) tell_done(j);
   options.host->forget(j.id);
   jobs.erase(engine::job_id{j.id});
   check_idle_soon();

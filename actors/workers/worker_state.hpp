@@ -128,6 +128,7 @@ struct worker_state {
   void happened(engine_events& x);
   void adopt_if_complete(job& j);
   void tell_prefilled_if_complete(job& j);
+  void tell_done(job& j);
   void cancel(msg::CancelJobs::Reader in);
   void renew(const link::origin& from, msg::RenewLeases::Reader in);
   void tell_lost(const std::string& requester, const transfer::job_key& key);

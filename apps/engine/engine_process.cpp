@@ -131,6 +131,9 @@ class engine_process {
     }
     self_.kv_tokens = loaded->kv_tokens;
     self_.kv_bytes_per_token = loaded->engine->info().kv_bytes_per_token;
+    self_.device_class = loaded->engine->info().device_class;
+    self_.prefill_speed = static_cast<float>(loaded->speed.prefill);
+    self_.decode_speed = static_cast<float>(loaded->speed.decode);
     self_.context_tokens = std::min(loaded->engine->info().context_tokens, loaded->kv_tokens);
     return serve(system, std::move(office), *std::move(loaded), std::move(hand_over),
                  std::move(loading));

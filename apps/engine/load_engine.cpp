@@ -130,6 +130,14 @@ expected<std::string> template_of(const config::model& model) {
   return source;
 }
 
+/// What is simulated is known without trying, and trying would use up faults that are drawn.
+engine::engine_speed speed_of(const config::pool& pool, engine::model_runner& runner) {
+  if (pool.engine != config::engine_kind::simulated)
+    return engine::measure_speed(runner, pool.step_tokens);
+  const auto step_us = pool.sim.decode_step_us + pool.sim.decode_us_per_stream;
+  return {pool.sim.prefill_tokens_per_second, step_us > 0 ? 1e6 / step_us : 0};
+}
+
 error given_up(const config::model& model) {
   return {"model_load_cancelled", "loading model " + model.name + " was given up"};
 }
@@ -173,6 +181,7 @@ expected<loaded_engine> load_engine(const config::cluster& cluster, const config
   engine::engine_options options;
   options.piece_bytes_max = cluster.transfer.piece_bytes_max;
   result.kv_tokens = limits.kv_tokens;
+  result.speed = speed_of(pool, **runner);
   result.engine = engine::make_batching_engine(*std::move(runner), result.text, limits,
                                                std::move(options));
   return result;

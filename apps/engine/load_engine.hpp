@@ -2,6 +2,7 @@
 
 #include "config/cluster.hpp"
 #include "gpu/engine/engine.hpp"
+#include "gpu/engine/speed.hpp"
 #include "gpu/text/text_model.hpp"
 #include "gpu/transfer/hand_over_service.hpp"
 #include "messages/base/expected.hpp"
@@ -17,6 +18,7 @@ struct loaded_engine {
   std::unique_ptr<engine::engine> engine;
   std::shared_ptr<const text::text_model> text;
   std::uint32_t kv_tokens = 0;  ///< budget as it really is
+  engine::engine_speed speed;
 };
 
 /// Loads the model of a pool, real or simulated. Takes as long as reading the weights takes;

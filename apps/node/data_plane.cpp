@@ -125,6 +125,8 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          o.view = ground_.view;
          o.directory = ground_.directory;
          o.burst_actors_max = ground_.burst_actors_max;
+         for (const auto& p : cluster_.pools) o.pools.push_back({p.name, p.model});
+         o.metrics = metrics_;
          auto hub = request::make_hub(system_, std::move(o));
          desk_->set(hub.front);
          std::lock_guard lock{hub_mutex_};
@@ -160,6 +162,7 @@ expected<caf::actor> data_plane::listen() {
   o.limits = cluster_.limits;
   o.chain_key = chain_key(cluster_.section.id);
   o.models = model_names(cluster_);
+  o.metrics = metrics_;
   o.credentials = ground_.gateway_credentials;
   return gateway::spawn_gateway(system_, std::move(o), desk_);
 }

@@ -12,6 +12,8 @@
 #include <caf/actor.hpp>
 #include <caf/actor_system.hpp>
 
+#include <prometheus/registry.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -99,6 +101,8 @@ class data_plane {
   const config::cluster& cluster_;
   data_plane_ground ground_;
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
+  /// Hub and gateway count here, whichever incarnation.
+  std::shared_ptr<prometheus::Registry> metrics_ = std::make_shared<prometheus::Registry>();
   std::mutex hub_mutex_;
   request::hub hub_;  ///< the current incarnation
   std::mutex gateway_mutex_;

@@ -16,9 +16,23 @@ struct job_cost {
   double step_shares = 0;      ///< decode steps, each divided by the sequences in it
   double sampled_context = 0;  ///< sum of the KV length of each sampled token
 
+  job_cost& operator+=(const job_cost& other) {
+    prefill += other.prefill;
+    decode += other.decode;
+    transfer += other.transfer;
+    computed += other.computed;
+    computed_context += other.computed_context;
+    sampled += other.sampled;
+    step_shares += other.step_shares;
+    sampled_context += other.sampled_context;
+    return *this;
+  }
+
   bool any() const {
     return (prefill + decode + transfer).count() > 0 || computed > 0 || sampled > 0;
   }
+
+  friend bool operator==(const job_cost&, const job_cost&) = default;
 };
 
 }  // namespace troupe::engine

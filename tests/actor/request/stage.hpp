@@ -5,6 +5,7 @@
 
 #include "actors/request/hub.hpp"
 #include "actors/request/request_actor.hpp"
+#include "gpu/engine/job_cost_wire.hpp"
 #include "messages/text.hpp"
 #include "tests/support/deterministic_system.hpp"
 
@@ -76,6 +77,7 @@ struct stage : deterministic_system {
   played_worker both{"both/p/a.0", 10, capture()};
   directory::snapshot entries;
   request::hub hub;
+  std::shared_ptr<prometheus::Registry> metrics = std::make_shared<prometheus::Registry>();
   std::uint64_t next_id = 1;
   std::uint64_t next_lease = 500;
   std::set<std::uint64_t> granted;
@@ -101,6 +103,8 @@ struct stage : deterministic_system {
     o.office = office;
     o.view = view;
     o.directory = directory;
+    o.pools = {{"p", "m", std::nullopt}};
+    o.metrics = metrics;
     hub = request::make_hub(system, std::move(o));
     own(hub.actor);
     run();
@@ -268,7 +272,7 @@ struct stage : deterministic_system {
   }
   void tokens(const job_key& key, const played_worker& by, std::uint32_t first,
               const std::vector<int>& ids, msg::FinishReason why = msg::FinishReason::NONE,
-              std::uint16_t choice = 0) {
+              std::uint16_t choice = 0, const engine::job_cost* cost = nullptr) {
     msg::draft<msg::TokenBatch> d;
     d->setWorker(by.name);
     d->setGeneration(by.generation);
@@ -279,6 +283,7 @@ struct stage : deterministic_system {
     auto list = s.initIds(static_cast<unsigned>(ids.size()));
     for (unsigned i = 0; i < ids.size(); ++i) list.set(i, ids[i]);
     s.setFinish(why);
+    if (cost) engine::write(s.initCost(), *cost);
     to_hub(by.name, std::move(d));
   }
   /// `JobFailed` or `Rejected`.
@@ -307,14 +312,16 @@ struct stage : deterministic_system {
     d->setSuspects(suspects);
     to_hub(by.name, std::move(d));
   }
-  void job_done(const job_key& key, const played_worker& by) {
+  void job_done(const job_key& key, const played_worker& by,
+                const engine::job_cost* cost = nullptr) {
     msg::draft<msg::JobDone> d;
     write(d->initKey(), key);
     d->setWorker(by.name);
+    if (cost) engine::write(d->initCost(), *cost);
     to_hub(by.name, std::move(d));
   }
-  void prefill_done(const job_key& key, std::uint32_t cached = 0,
-                    const played_worker* by = nullptr) {
+  void prefill_done(const job_key& key, std::uint32_t cached = 0, const played_worker* by = nullptr,
+                    const engine::job_cost* cost = nullptr) {
     const auto& name = by ? by->name : prefill.name;
     msg::draft<msg::PrefillDone> d;
     write(d->initKey(), key);
@@ -325,6 +332,7 @@ struct stage : deterministic_system {
     d->setCachedTokens(cached);
     d->setToToken(9);
     d->setTransport("ucx");
+    if (cost) engine::write(d->initCost(), *cost);
     to_hub(name, std::move(d));
   }
   /// `w`'s engine has crashed with these at hand; its node says so, and then that it is gone.

@@ -1,6 +1,7 @@
 // One worker under a requester that the test plays: leases, deadlines, fences, limits, commands.
 
 #include "actors/health/probe.hpp"
+#include "gpu/engine/job_cost_wire.hpp"
 #include "tests/actor/workers/fleet.hpp"
 #include "tests/support/little_memory.hpp"
 #include "tests/support/unreadable.hpp"
@@ -181,6 +182,87 @@ TEST_CASE_METHOD(alone, "a cancel ends that attempt only") {
   for (auto& [from, e] : batches) {
     msg::view<msg::TokenBatch> batch{e};
     for (auto s : batch->getStreams()) CHECK(s.getKey().getAttempt() == 2);
+  }
+}
+
+// How this can fail: a job's cost is told by nobody, for the wrong job, or only while all goes
+// well.
+TEST_CASE_METHOD(alone, "with its end a job tells what it has cost, whatever that is") {
+  const auto told = [&] {
+    std::vector<engine::job_cost> all;
+    for (auto& [from, e] : take_envelopes<msg::JobDone>(requester)) {
+      msg::view<msg::JobDone> in{e};
+      CHECK(in->getKey().getRequestLow() == 1);
+      REQUIRE(in->hasCost());
+      all.push_back(engine::read(in->getCost()));
+    }
+    return all;
+  };
+  SECTION("it is done") {
+    terms t;
+    t.max_tokens = 3;
+    give(t);
+    settle();
+    const auto done = told();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].sampled == 3);
+    CHECK(done[0].computed > 0);
+    CHECK(done[0].step_shares == Approx(3));
+    int with_cost = 0;
+    for (auto& [from, e] : take_envelopes<msg::TokenBatch>(requester)) {
+      msg::view<msg::TokenBatch> batch{e};
+      for (auto s : batch->getStreams()) {
+        if (!s.hasCost()) continue;
+        ++with_cost;
+        CHECK(s.getFinish() != msg::FinishReason::NONE);
+        CHECK(engine::read(s.getCost()) == done[0]);
+      }
+    }
+    CHECK(with_cost == 1);
+  }
+  SECTION("it is cancelled") {
+    give();
+    work();
+    msg::draft<msg::CancelJobs> d;
+    auto key = d->initKeys(1)[0];
+    key.setRequestLow(1);
+    key.setAttempt(1);
+    office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
+    run();
+    CHECK(told().empty());  // the engine still has it
+    turns(2);
+    const auto done = told();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].sampled > 0);
+  }
+  SECTION("it fails, and the engine lets go later") {
+    give();
+    work();
+    advance(3'200ms);
+    CHECK(told().empty());
+    for (auto& [from, e] : take_envelopes<msg::JobFailed>(requester))
+      CHECK_FALSE(msg::view<msg::JobFailed> { e } -> hasCost());
+    turns(2);
+    const auto done = told();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].sampled > 0);
+  }
+  SECTION("the engine fails it") {
+    m.garbage = true;
+    give();
+    turns(10);
+    auto failed = take_envelopes<msg::JobFailed>(requester);
+    REQUIRE(failed.size() == 1);
+    CHECK(engine::read(msg::view<msg::JobFailed> { failed[0].second } -> getCost()).computed > 0);
+    CHECK(told().empty());
+  }
+  SECTION("it is refused") {
+    terms t;
+    t.garbage = true;
+    give(t);
+    settle();
+    CHECK(failures<msg::Rejected>().size() == 1);
+    CHECK(told().empty());
   }
 }
 

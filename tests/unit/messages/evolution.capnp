@@ -20,3 +20,11 @@ struct NewerPromptPart {
   checksum @3 :UInt64;
   origin @4 :Text;
 }
+
+struct OlderJobDone {
+  # `JobDone` of a build whose workers tell no costs.
+  key @0 :NewerKey;
+  worker @1 :Text;
+  unused2 @2 :UInt32;
+  unused3 @3 :UInt64;
+}

@@ -67,3 +67,25 @@ TEST_CASE("an older node that copies a struct keeps the fields that it does not 
   msg::view<test::NewerPromptPart> w{copy->body};
   REQUIRE(w->getKey().getEpoch() == 99);
 }
+
+TEST_CASE("a worker that tells no costs has them not known, and one that tells them is understood",
+          "[messages]") {
+  msg::draft<test::OlderJobDone> d;
+  d->initKey().setAttempt(2);
+  d->setWorker("both/p/a.0");
+  auto old = std::move(d).freeze();
+  REQUIRE(old);
+  msg::view<msg::JobDone> v{old->body};
+  REQUIRE(v->getKey().getAttempt() == 2);
+  REQUIRE_FALSE(v->hasCost());
+
+  msg::draft<msg::JobDone> n;
+  n->initKey().setAttempt(3);
+  n->setWorker("both/p/a.0");
+  n->initCost().setSampled(7);
+  auto told = std::move(n).freeze();
+  REQUIRE(told);
+  msg::view<test::OlderJobDone> w{told->body};
+  REQUIRE(w->getKey().getAttempt() == 3);
+  REQUIRE(w->getWorker() == "both/p/a.0");
+}

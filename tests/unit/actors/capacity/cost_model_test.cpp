@@ -157,6 +157,16 @@ TEST_CASE("ledgers: a failover's repetitions are the engines' load, not the tena
   CHECK(tenant_charge_mu(model, 1'000, 50, found) == Approx(model.mu({1'000, 200, 50, 0})));
 }
 
+TEST_CASE("ledgers: what a pre-emption has computed again is the engines' load, not the tenant's") {
+  const auto model = make(small_cpu);
+  attempt_work again{1'000, 200, 1'000, 50, 0, 0};
+  again.repeated_tokens = 1'020;
+  CHECK(tenant_charge_mu(model, 1'000, 50, std::array{again}) ==
+        Approx(model.mu({1'000, 200, 50, 0})));
+  CHECK(physical_mu(model, std::array{again}) ==
+        Approx(model.mu({1'000, 200, 50, 0}) + model.prefill_mu(1'020, 0)));
+}
+
 TEST_CASE("ledgers: a cancelled prompt is paid as far as it was computed") {
   const auto model = make(small_cpu);
   const std::array partly{attempt_work{1'000, 200, 600, 0, 0, 0}};

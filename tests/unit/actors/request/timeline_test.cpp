@@ -106,3 +106,33 @@ TEST_CASE("the store keeps the last of each id, and forgets the oldest above its
              Catch::Contains("\"done\"") && !Catch::Contains("running"));
   CHECK(store.get("nobody").empty());
 }
+
+TEST_CASE("a timeline tells what a request has cost, and keeps it when it is put in again") {
+  timeline_store store;
+  auto t = whole();
+  store.put(t);
+  auto s = std::make_shared<settlement>();
+  s->tenant_mu = 0.25;
+  s->physical_mu = 0.5;
+  s->price = troupe::capacity::provenance::measured;
+  s->jobs.push_back({"both/p/a.0", 0, 1, {}, true, false});
+  s->jobs[0].cost.decode = std::chrono::microseconds(1'500);
+  s->jobs[0].cost.sampled = 7;
+  store.settle(t.id, s);
+  store.settle("unknown", s);
+  store.put(t);
+  simdjson::dom::parser parser;
+  auto json = store.get(t.id);
+  simdjson::dom::element e;
+  REQUIRE(parser.parse(json).get(e) == simdjson::SUCCESS);
+  CHECK(double{e["model_units"]["tenant"]} == 0.25);
+  CHECK(double{e["model_units"]["physical"]} == 0.5);
+  CHECK(std::string_view{e["model_units"]["costs"]} == "measured");
+  CHECK(double{e["cost"]["decode_ms"]} == 1.5);
+  CHECK(std::uint64_t{e["cost"]["jobs"].at(0)["sampled_tokens"]} == 7);
+  // Another request by the same name begins without.
+  t.status = "running";
+  store.put(t);
+  json = store.get(t.id);
+  CHECK(json.find("model_units") == std::string::npos);
+}

@@ -153,9 +153,21 @@ TEST_CASE("an engine's measured speed decides how much its queue weighs") {
   CHECK(s.view("both/p/b1.0").queue_seconds == Approx(0.2).epsilon(0.01));
 }
 
+TEST_CASE("before any report an engine costs what it measured when it was loaded") {
+  auto slow = worker("both/p/a1.0", both, "a1"), fast = worker("both/p/b1.0", both, "b1");
+  slow.prefill_speed = 100;
+  slow.decode_speed = 10;
+  fast.prefill_speed = 10'000;
+  fast.decode_speed = 100;
+  shard s{{slow, fast}};
+  CHECK(s.view(fast.name).costs == capacity::provenance::measured);
+  CHECK(s.choose(at(t0)).decode.name == fast.name);
+}
+
 TEST_CASE("calibrated costs go before measured ones") {
   auto w = worker("both/p/a1.0", both, "a1");
   w.pool = "p";
+  w.prefill_speed = w.decode_speed = 5;
   shard s{{w}};
   capacity::coefficients c;
   c.alpha = 0.01;
