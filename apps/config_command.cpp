@@ -1,5 +1,6 @@
 #include "apps/config_command.hpp"
 
+#include "config/calibration.hpp"
 #include "config/check.hpp"
 #include "config/effective.hpp"
 #include "config/parse.hpp"
@@ -8,6 +9,9 @@
 
 #include <iostream>
 #include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace troupe::apps {
 
@@ -19,10 +23,18 @@ std::string counted(std::size_t n, const char* what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-int report(const config::load_result& result, std::ostream& err) {
-  for (const auto& p : result.problems) err << to_string(p) << "\n";
-  err << counted(result.problems.size(), "problem") << "\n";
+int report(const std::vector<config::problem>& problems, std::ostream& err) {
+  for (const auto& p : problems) err << to_string(p) << "\n";
+  err << counted(problems.size(), "problem") << "\n";
   return exit_problems;
+}
+
+/// What stands in another file is no part of this one.
+std::string as_comment(const std::string& text) {
+  std::string out;
+  std::istringstream lines{text};
+  for (std::string line; std::getline(lines, line);) out += "# " + line + "\n";
+  return out;
 }
 
 std::string summary(const config::cluster& c) {
@@ -38,7 +50,9 @@ std::string summary(const config::cluster& c) {
 
 int check_config(const std::string& file, std::ostream& out, std::ostream& err) {
   const auto result = config::load(file);
-  if (!result) return report(result, err);
+  if (!result) return report(result.problems, err);
+  const auto costs = config::read_costs(*result.value);
+  if (!costs.problems.empty()) return report(costs.problems, err);
   for (const auto& w : config::warnings(*result.value)) err << to_string(w) << "\n";
   out << file << ": " << summary(*result.value) << "\n";
   return 0;
@@ -46,8 +60,13 @@ int check_config(const std::string& file, std::ostream& out, std::ostream& err) 
 
 int show_config(const std::string& file, std::ostream& out, std::ostream& err) {
   const auto result = config::load(file);
-  if (!result) return report(result, err);
+  if (!result) return report(result.problems, err);
+  const auto costs = config::read_costs(*result.value);
+  if (!costs.problems.empty()) return report(costs.problems, err);
   out << config::print_effective(*result.value, true);
+  for (const auto& [pool, c] : costs.of_pool)
+    out << fmt::format("\n# costs of pool \"{}\", from {}:\n{}", pool, c.file,
+                       as_comment(config::print_costs(c)));
   return 0;
 }
 

@@ -218,6 +218,8 @@ class checker {
       no_effect(p.sim.fault.empty() && p.sim.seed != default_pool.sim.seed, at + ".simulation.seed",
                 p.where, "there is no `fault`");
     }
+    no_effect(p.costs_of_other_hardware && p.costs_written.empty(), at + ".costs_of_other_hardware",
+              p.where, "there are no `costs`");
     no_effect(!p.prefix_reuse && p.cached_prefixes != default_pool.cached_prefixes,
               at + ".cached_prefixes", p.where, "prefix_reuse is false");
   }

@@ -85,6 +85,9 @@ struct pool {
                                    ///< empty: all that the node may use
   std::uint64_t memory_limit = 0;  ///< of an engine's own data; 0: none
   std::uint64_t core_limit = 0;    ///< of an engine's core file; 0: none is written
+  std::string costs;  ///< file of `troupe bench calibrate`, expanded; empty: by measured speed
+  std::string costs_written;
+  bool costs_of_other_hardware = false;  ///< take `costs` whatever it was calibrated on
   simulation sim;
   location where;
 };

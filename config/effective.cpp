@@ -110,12 +110,18 @@ std::string print_effective(const cluster& c, bool with_origins) {
   return out;
 }
 
+std::string print_costs(const calibration& c) {
+  auto copy = c;  // `bind` hands out places to write to
+  return print_section({"costs", "costs", "[costs]", bind(copy)}, nullptr);
+}
+
 std::string print_reference() {
   return reference_of<cluster>("[cluster]") + reference_of<host>("[[host]]") +
          reference_of<model>("[[model]]") + reference_of<pool>("[[pool]]") +
          reference_of<simulation>("[pool.simulation]") + reference_of<gateway>("[[gateway]]") +
          reference_of<router>("[[router]]") + reference_of<struct limits>("[limits]") +
-         reference_of<struct health>("[health]") + reference_of<struct transfer>("[transfer]");
+         reference_of<struct health>("[health]") + reference_of<struct transfer>("[transfer]") +
+         "Of a file that a pool's `costs` names:\n\n" + reference_of<calibration>("[costs]");
 }
 
 }  // namespace troupe::config

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "config/calibration.hpp"
 #include "config/cluster.hpp"
 
 #include <string>
@@ -15,6 +16,9 @@ void set_digests(cluster& c);
 /// `with_origins`, each line ends in a comment that says where its value comes from
 /// (`file:line:column` or `default`).
 std::string print_effective(const cluster& c, bool with_origins);
+
+/// [costs] of a calibration file, each value in full.
+std::string print_costs(const calibration& c);
 
 /// All keys with what they accept, their defaults and their meaning, for people.
 std::string print_reference();

@@ -58,6 +58,7 @@ class file_parser {
     each(root, "pool", cluster_.pools,
          [this](const toml::table& t, const std::string& path, pool& p) {
            simulation_of(t, path, p);
+           expand(t, "costs", p.costs_written, p.costs);
          },
          {"simulation"});
     each(root, "gateway", cluster_.gateways,

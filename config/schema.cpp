@@ -138,6 +138,14 @@ constexpr field<pool> pool_fields[] = {
      "model's file): beyond it the engine gets no more and fails. 0: none."},
     {"core_limit", bytes(0, 64 * 1'024 * gib), [](pool& x) -> slot { return &x.core_limit; },
      "Of an engine's core file, which holds the model and clients' prompts; 0: none is written."},
+    {"costs", of(value_type::path), [](pool& x) -> slot { return &x.costs_written; },
+     "File of `troupe bench calibrate`, relative to the cluster file: what requests cost here, in "
+     "seconds and model units. Needed at each host with a router or a gateway, and at the pool's. "
+     "Empty: by the speeds that engines measure when they are loaded."},
+    {"costs_of_other_hardware", of(value_type::flag),
+     [](pool& x) -> slot { return &x.costs_of_other_hardware; },
+     "Take `costs` although they were calibrated on another device class; otherwise an engine "
+     "refuses to serve with them."},
 };
 
 constexpr field<simulation> simulation_fields[] = {
@@ -280,6 +288,39 @@ constexpr field<transfer> transfer_fields[] = {
      "UCX_TLS for the engines; empty: chosen by how near the peers are."},
 };
 
+constexpr std::int64_t seconds_max = 3'600;
+constexpr std::int64_t percent_max = 1'000'000;
+
+constexpr field<calibration> calibration_fields[] = {
+    {"model", required(of(value_type::model_name)), [](calibration& x) -> slot { return &x.model; },
+     "What was measured."},
+    {"device_class", required(of(value_type::text)),
+     [](calibration& x) -> slot { return &x.device_class; }, "On what, as /debug/workers says it."},
+    {"alpha", required(number(0, seconds_max)), [](calibration& x) -> slot { return &x.alpha; },
+     "An engine's seconds for each prompt token that is computed."},
+    {"alpha2", number(0, seconds_max), [](calibration& x) -> slot { return &x.alpha2; },
+     "For each (end² - begin²) of a computed range [begin, end) of the prompt."},
+    {"beta", number(0, seconds_max), [](calibration& x) -> slot { return &x.beta; },
+     "For each sampled token."},
+    {"beta_step", number(0, seconds_max), [](calibration& x) -> slot { return &x.beta_step; },
+     "For each decode step, shared by the streams in it."},
+    {"gamma", number(0, seconds_max), [](calibration& x) -> slot { return &x.gamma; },
+     "For each sampled token and token of context before it."},
+    {"image", number(0, seconds_max), [](calibration& x) -> slot { return &x.image; },
+     "For each image token, beyond what it costs as a prompt token."},
+    {"usual_batch", number(1, 1'000'000), [](calibration& x) -> slot { return &x.usual_batch; },
+     "Streams in a decode step, where model units are counted."},
+    {"mu_per_minute", number(0, 1'000'000'000),
+     [](calibration& x) -> slot { return &x.mu_per_minute; },
+     "Model units of one engine a minute within its latency objective; 0: not known."},
+    {"median_error", number(0, percent_max), [](calibration& x) -> slot { return &x.median_error; },
+     "Of guesses for workloads that were not fitted, parts of one; for people."},
+    {"p90_error", number(0, percent_max), [](calibration& x) -> slot { return &x.p90_error; },
+     "The same, of nine in ten."},
+    {"bias", number(-1, percent_max), [](calibration& x) -> slot { return &x.bias; },
+     "Of their sum; above 0: guessed too high."},
+};
+
 constexpr section_name sections[] = {{"cluster", false}, {"host", true},    {"model", true},
                                      {"pool", true},     {"gateway", true}, {"router", true},
                                      {"limits", false},  {"health", false}, {"transfer", false}};
@@ -338,6 +379,11 @@ std::span<const field<health>> fields<health>() {
 template <>
 std::span<const field<transfer>> fields<transfer>() {
   return transfer_fields;
+}
+
+template <>
+std::span<const field<calibration>> fields<calibration>() {
+  return calibration_fields;
 }
 
 std::span<const section_name> section_names() { return sections; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "config/calibration.hpp"
 #include "config/cluster.hpp"
 
 #include <cstdint>
@@ -62,7 +63,8 @@ struct bound_field {
 };
 
 /// Specialised for each section: cluster (the section [cluster]), host, model, pool, simulation
-/// ([pool.simulation]), gateway, router, limits, health, transfer.
+/// ([pool.simulation]), gateway, router, limits, health, transfer; and calibration, which is
+/// [costs] of a file of its own.
 template <class Section>
 std::span<const field<Section>> fields();
 
@@ -86,6 +88,8 @@ template <>
 std::span<const field<struct health>> fields<struct health>();
 template <>
 std::span<const field<struct transfer>> fields<struct transfer>();
+template <>
+std::span<const field<calibration>> fields<calibration>();
 
 template <class Section>
 std::vector<bound_field> bind(Section& record) {

@@ -170,6 +170,7 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
   s.random.seed(first);  // each incarnation's is another, and a simulation's is its seed's
   s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models,
                                              first);
+  for (const auto& [pool, costs] : s.options.costs) s.policy->set_costs(pool, costs);
   s.options.office->bind(router_name, 0, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);

@@ -24,6 +24,7 @@ struct router_options {
   std::vector<std::string> models;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
+  std::map<std::string, capacity::cost_model> costs = {};  ///< calibrated, by pool
   std::uint64_t first_lease =
       0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
 };

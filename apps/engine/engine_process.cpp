@@ -71,7 +71,8 @@ std::vector<std::uint8_t> read_secret(int fd) {
 bool is_models_fault(const std::string& code) {
   static const std::vector<std::string> codes = {
       "model_missing",    "model_corrupt",  "model_unsupported", "template_unknown",
-      "context_too_long", "too_many_slots", "unknown_fault",     "device_missing"};
+      "context_too_long", "too_many_slots", "unknown_fault",     "device_missing",
+      "wrong_hardware",   "bad_costs"};
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }
 

@@ -1,7 +1,9 @@
 #include "apps/engine/load_engine.hpp"
 
+#include "config/calibration.hpp"
 #include "config/problem.hpp"
 #include "config/values.hpp"
+#include "gpu/engine/llama/device_class.hpp"
 #include "gpu/engine/llama/llama_runner.hpp"
 #include "gpu/engine/make_engine.hpp"
 #include "gpu/engine/simulated/simulated_runner.hpp"
@@ -130,6 +132,22 @@ expected<std::string> template_of(const config::model& model) {
   return source;
 }
 
+/// Before the weights are read, which may take long: whether the pool's costs are those of what
+/// this engine will compute on.
+expected<void> check_costs(const config::cluster& cluster, const config::pool& pool) {
+  if (pool.costs.empty()) return ok;
+  const auto costs = config::load_calibration(pool.costs);
+  if (!costs) return error{"bad_costs", config::to_string(costs.problems.front())};
+  const auto here = pool.engine == config::engine_kind::simulated
+                        ? std::string{engine::simulated_device_class}
+                        : engine::device_class(
+                              static_cast<std::int32_t>(pool.gpu_layers),
+                              static_cast<std::int32_t>(threads_of(cluster, pool)));
+  const auto why = config::wrong_hardware(cluster, pool, *costs.value, here);
+  if (!why.empty()) return error{"wrong_hardware", why};
+  return ok;
+}
+
 /// What is simulated is known without trying, and trying would use up faults that are drawn.
 engine::engine_speed speed_of(const config::pool& pool, engine::model_runner& runner) {
   if (pool.engine != config::engine_kind::simulated)
@@ -147,6 +165,7 @@ error given_up(const config::model& model) {
 expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool,
                                     const std::function<bool(float)>& progress) {
   const auto& model = *cluster.find_model(pool.model);
+  if (auto fits = check_costs(cluster, pool); !fits) return fits.error();
   loaded_engine result;
   if (model.path.empty()) {
     result.text = text::make_byte_text_model(model.context_tokens);

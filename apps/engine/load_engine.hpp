@@ -23,8 +23,9 @@ struct loaded_engine {
 
 /// Loads the model of a pool, real or simulated. Takes as long as reading the weights takes;
 /// `progress` is told how far it is (0 to 1, never less than before); false gives up. Errors: those
-/// of `load_gguf_text_model` and `llama_runner::load`, `model_load_cancelled`, and
-/// `model_unsupported` for a model whose KV cannot be handed over in a pool apart.
+/// of `load_gguf_text_model` and `llama_runner::load`, `model_load_cancelled`, `model_unsupported`
+/// for a model whose KV cannot be handed over in a pool apart, and `wrong_hardware` or `bad_costs`
+/// for a pool whose costs were calibrated elsewhere or cannot be read.
 expected<loaded_engine> load_engine(const config::cluster& cluster, const config::pool& pool,
                                     const std::function<bool(float)>& progress);
 

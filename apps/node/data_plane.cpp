@@ -98,6 +98,11 @@ const config::gateway* data_plane::gateway_here() const {
   return nullptr;
 }
 
+std::optional<capacity::cost_model> data_plane::costs_of(const std::string& pool) const {
+  const auto i = ground_.costs.find(pool);
+  return i == ground_.costs.end() ? std::nullopt : std::optional{i->second};
+}
+
 void data_plane::add_children(std::vector<supervision::child_spec>& children) {
   if (router_here()) {
     children.push_back({router::router_name, [this](std::uint64_t) -> expected<caf::actor> {
@@ -110,6 +115,7 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
                           o.office = ground_.office;
                           o.directory = ground_.directory;
                           o.first_lease = ground_.first_lease;
+                          o.costs = ground_.costs;
                           return router::spawn_router(system_, std::move(o));
                         }});
   }
@@ -125,7 +131,8 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          o.view = ground_.view;
          o.directory = ground_.directory;
          o.burst_actors_max = ground_.burst_actors_max;
-         for (const auto& p : cluster_.pools) o.pools.push_back({p.name, p.model});
+         for (const auto& p : cluster_.pools)
+           o.pools.push_back({p.name, p.model, costs_of(p.name)});
          o.metrics = metrics_;
          auto hub = request::make_hub(system_, std::move(o));
          desk_->set(hub.front);

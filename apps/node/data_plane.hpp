@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/capacity/cost_model.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/link/post_office.hpp"
 #include "actors/request/hub.hpp"
@@ -16,8 +17,10 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +53,7 @@ struct data_plane_ground {
   std::uint64_t first_lease = 0;  ///< see `router::router_options`
   std::size_t burst_actors_max = request::hub_options{}.burst_actors_max;
   std::shared_ptr<trust::credentials> gateway_credentials = nullptr;  ///< null: plain HTTP
+  std::map<std::string, capacity::cost_model> costs = {};             ///< calibrated, by pool
 };
 
 /// What of the data plane runs in a node: the router shard where the cluster file puts it, the
@@ -92,6 +96,7 @@ class data_plane {
  private:
   const config::gateway* gateway_here() const;
   bool router_here() const;
+  std::optional<capacity::cost_model> costs_of(const std::string& pool) const;
   std::string gateway_name() const { return "gateway/" + ground_.host; }
   expected<caf::actor> listen();
   expected<caf::actor> start_gateway();

@@ -1,5 +1,6 @@
 #include "apps/node/node.hpp"
 
+#include "actors/capacity/calibrated.hpp"
 #include "actors/link/handshake.hpp"
 #include "actors/link/system_config.hpp"
 #include "apps/node/console.hpp"
@@ -9,6 +10,7 @@
 #include "apps/node/node_credentials.hpp"
 #include "apps/node/node_tree.hpp"
 #include "apps/node/signals.hpp"
+#include "config/calibration.hpp"
 #include "config/check.hpp"
 #include "config/parse.hpp"
 #include "config/problem.hpp"
@@ -166,6 +168,10 @@ int run_node(const node_options& options) {
     return fail(exit_config, fmt::format("{}: no [[host]] is called '{}'; there is {}",
                                          options.config_file, options.host, host_names(cluster)));
   if (int code = check_cpus(cluster, *self); code != exit_ok) return code;
+  const auto costs = config::read_costs(cluster);
+  for (const auto& p : costs.problems) std::fprintf(stderr, "%s\n", to_string(p).c_str());
+  if (!costs.problems.empty())
+    return fail(exit_config, "the costs of a pool that the cluster file names cannot be taken");
   node_credentials credentials;
   const auto say_problem = [](const config::problem& p) {
     std::fprintf(stderr, "%s\n", to_string(p).c_str());
@@ -196,6 +202,7 @@ int run_node(const node_options& options) {
     setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
     setup.protocol_max = protocol_max;
     setup.credentials = credentials;
+    setup.costs = capacity::cost_models_of(costs);
     node_tree tree{system, std::move(setup), [&](std::string why) {
                      spdlog::critical("event=ground_lost reason=\"{}\"", why);
                      signals.wake();

@@ -336,7 +336,7 @@ expected<void> node_tree::start() {
       system_, setup_.cluster,
       data_plane_ground{setup_.host, office_, view_, directory_,
                         [this] { return next_generation(); }, setup_.world.first_lease,
-                        setup_.world.burst_actors_max, setup_.credentials.gateway});
+                        setup_.world.burst_actors_max, setup_.credentials.gateway, setup_.costs});
   if (auto listening = data_->open_gateway(); !listening) return listening;
   supervision::supervisor_options o;
   o.name = "node/" + setup_.host;

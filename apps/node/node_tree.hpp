@@ -51,6 +51,7 @@ struct node_setup {
   node_world world{};
   std::uint16_t protocol_max = link::protocol_version;
   node_credentials credentials{};
+  std::map<std::string, capacity::cost_model> costs{};  ///< calibrated, by pool
 };
 
 /// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over

@@ -69,7 +69,7 @@ simulated_runner::simulated_runner(simulated_options options)
   for (const char c : options_.model)
     info_.kv_layout = mix(info_.kv_layout ^ static_cast<unsigned char>(c));
   info_.end_tokens = options_.end_tokens;
-  info_.device_class = "simulated";
+  info_.device_class = simulated_device_class;
   info_.ranges = options_.ranges;
   if (!info_.ranges) info_.no_ranges_reason = "the simulation says so";
 }

@@ -12,6 +12,9 @@
 
 namespace troupe::engine {
 
+/// Of every simulated engine, whatever its time model.
+inline constexpr const char* simulated_device_class = "simulated";
+
 enum class simulated_fault : std::uint8_t {
   none,
   slow,     ///< the pass takes `slow_factor` times as long

@@ -16,6 +16,7 @@ struct fixture : test::deterministic_system {
   caf::actor requests = capture();
   caf::actor worker = capture();
   caf::actor router;
+  std::map<std::string, capacity::cost_model> costs;
 
   fixture() {
     office->bind("requests/h", 0, requests);
@@ -30,6 +31,7 @@ struct fixture : test::deterministic_system {
     o.office = office;
     o.directory = directory;
     o.first_lease = first_lease;
+    o.costs = costs;
     router = own(router::spawn_router(system, std::move(o)));
     run();
   }
@@ -40,6 +42,7 @@ struct fixture : test::deterministic_system {
     e.role = msg::Role::BOTH;
     e.state = state;
     e.model = "m";
+    e.pool = "p";
     e.host = "a";
     e.transfer_kind = "ucx";
     e.transfer_address = {1, 2, 3};
@@ -99,6 +102,21 @@ TEST_CASE_METHOD(fixture, "it answers with a whole address of the worker, to who
   CHECK(r->getDecode().getTransferAddress().size() == 3);
   CHECK(r->getLease() == 1'000);
   CHECK(r->getReason().size() > 0);
+}
+
+TEST_CASE_METHOD(fixture, "a pool's calibrated costs are those of its workers, from the start") {
+  capacity::coefficients c;
+  c.alpha = 0.25;
+  c.beta = 1;
+  costs.emplace("p", capacity::cost_model::make(c, {}).value());
+  start(2'000);
+  tell(msg::EntryState::READY);
+  ask();
+  auto routes = take_envelopes<msg::Route>(requests);
+  REQUIRE(routes.size() == 1);
+  msg::view<msg::Route> r{routes[0].second};
+  // A thousand tokens of 4 bytes, a quarter of a second each.
+  CHECK_THAT(std::string{r->getReason().cStr()}, Catch::Contains("prefill 250000"));
 }
 
 TEST_CASE_METHOD(fixture, "it refuses with the reason while nothing is ready") {
