@@ -60,9 +60,9 @@ error_summary judge(std::span<const prediction> all) {
 }
 
 std::vector<prediction> predict(const cost_model& model, std::span<const measured_request> all,
-                                double concurrency) {
+                                double batch) {
   std::vector<prediction> out;
-  for (const auto& r : all) out.push_back({model.seconds(r.shape, concurrency), r.seconds()});
+  for (const auto& r : all) out.push_back({model.seconds(r.shape, batch), r.seconds()});
   return out;
 }
 

@@ -48,9 +48,9 @@ struct error_summary {
 /// What was measured as nothing is left out.
 error_summary judge(std::span<const prediction> all);
 
-/// What a model says of requests that ran with `concurrency` of them at once, before any of them
-/// has run.
+/// What a model says of requests whose decode steps had so many streams in them, `usual_batch_of`
+/// the workload, from their lengths alone.
 std::vector<prediction> predict(const cost_model& model, std::span<const measured_request> all,
-                                double concurrency);
+                                double batch);
 
 }  // namespace troupe::capacity

@@ -1,17 +1,22 @@
 #include "apps/bench/bench_command.hpp"
 
 #include "apps/bench/bench_run.hpp"
+#include "apps/bench/calibrate.hpp"
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <iostream>
 #include <memory>
+#include <vector>
 
 namespace troupe::apps {
 
 namespace {
 
 using bench::bench_settings;
+using bench::calibrate_settings;
+using bench::target_settings;
 
 constexpr double year_s = 366.0 * 24 * 3'600;
 constexpr double factor_max = 1e6;
@@ -20,7 +25,7 @@ constexpr double factor_max = 1e6;
 CLI::Range seconds(double least) { return CLI::Range(least, year_s); }
 constexpr double some_s = 1e-3;
 
-void add_target_options(CLI::App& run, bench_settings& s) {
+void add_target_options(CLI::App& run, target_settings& s) {
   run.add_option(
          "--url", s.urls,
          "http:// or https://host:port of an OpenAI-compatible server; may be repeated: each new "
@@ -110,6 +115,50 @@ void add_run_options(CLI::App& run, bench_settings& s) {
   run.add_flag("--strict", s.strict, "Exit with 1 if any answer was not whole");
 }
 
+/// A list of lengths, or of loads.
+CLI::Option* add_numbers(CLI::App& run, const char* name, std::vector<std::uint32_t>& out,
+                         std::uint32_t most, const char* doc) {
+  return run.add_option(name, out, doc)
+      ->delimiter(',')
+      ->check(CLI::Range(std::uint32_t{1}, most))
+      ->capture_default_str();
+}
+
+void add_calibrate_options(CLI::App& run, calibrate_settings& s) {
+  constexpr std::uint32_t concurrency_most = 256;
+  constexpr std::uint32_t tokens_most = 1'000'000;
+  constexpr double ms_most = 3.6e6;
+  run.add_option("-o,--output", s.output, "The calibration file, which a pool's `costs` names")
+      ->required();
+  add_numbers(run, "--concurrency", s.scope.concurrency, concurrency_most,
+              "Requests at once, for each engine: of the sweep, and of what is held out");
+  add_numbers(run, "--prompt-tokens", s.scope.prompts, tokens_most, "Prompts of the sweep");
+  add_numbers(run, "--output-tokens", s.scope.outputs, tokens_most, "Answers of the sweep");
+  run.add_option("--requests", s.scope.requests_min,
+                 "Of each point of the sweep; at least two for each connection")
+      ->check(CLI::Range(1U, bench::workload_requests_max))
+      ->capture_default_str();
+  run.add_option("--held-out", s.scope.held_out,
+                 "Requests of each workload that is only guessed, not fitted")
+      ->check(CLI::Range(1U, bench::workload_requests_max))
+      ->capture_default_str();
+  run.add_option("--ttft-ms", s.ttft_ms,
+                 "Objective for the p95 of the time to the first token: the capacity is the most "
+                 "that meets it (default: none, and without any objective no capacity)")
+      ->check(CLI::Range(0.0, ms_most));
+  run.add_option("--tpot-ms", s.tpot_ms, "The same of the time per further token")
+      ->check(CLI::Range(0.0, ms_most));
+  run.add_option("--concurrency-max", s.concurrency_max,
+                 "Of the search for the capacity, for each engine")
+      ->check(CLI::Range(1U, concurrency_most))
+      ->capture_default_str();
+  run.add_option("--request-timeout", s.request_timeout_s, "Seconds for each request")
+      ->check(seconds(some_s))
+      ->capture_default_str();
+  run.add_option("--seed", s.scope.seed, "Of lengths and prompts")->capture_default_str();
+  run.add_option("--json", s.json, "File for the report as JSON");
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& app, int& exit_code) {
@@ -127,6 +176,17 @@ void add_bench_command(CLI::App& app, int& exit_code) {
   run->callback([settings, &exit_code] {
     settings->progress = ::isatty(STDERR_FILENO) == 1;
     exit_code = bench::run_bench(*settings, std::cout, std::cerr);
+  });
+  auto calibration = std::make_shared<calibrate_settings>();
+  auto* calibrate = command->add_subcommand(
+      "calibrate",
+      "Measure what requests cost a running Troupe cluster that has nothing else to do, and write "
+      "the file that a pool's `costs` names");
+  add_target_options(*calibrate, *calibration);
+  add_calibrate_options(*calibrate, *calibration);
+  calibrate->callback([calibration, &exit_code] {
+    calibration->progress = ::isatty(STDERR_FILENO) == 1;
+    exit_code = bench::run_calibrate(*calibration, std::cout, std::cerr);
   });
 }
 

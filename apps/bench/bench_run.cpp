@@ -113,49 +113,13 @@ class bench {
   }
 
   expected<void> take_target() {
-    std::vector<std::pair<std::string, std::string>> headers;
-    for (const auto& header : s_.headers) {
-      const auto colon = header.find(':');
-      if (colon == std::string::npos || colon == 0)
-        return error{"usage", fmt::format("--header \"{}\" is not \"Name: value\"", header)};
-      if (std::any_of(header.begin(), header.end(),
-                      [](unsigned char c) { return c < ' ' || c == 0x7f; }))
-        return error{"usage", "a --header has a control character"};
-      const auto value = std::min(header.find_first_not_of(' ', colon + 1), header.size());
-      headers.emplace_back(header.substr(0, colon), header.substr(value));
-    }
-    if (!s_.api_key.empty()) headers.emplace_back("Authorization", "Bearer " + s_.api_key);
-    for (const auto& url : s_.urls) {
-      auto target = parse_url(url);
-      if (!target) return error{"usage", target.error().message};
-      target->headers = headers;
-      if (target->https) {
-        if (auto made = take_tls(); !made) return made;
-        target->tls = tls_;
-      }
-      load_.targets.push_back(*std::move(target));
-    }
-    if (load_.targets.empty()) return error{"usage", "say where requests go, with --url"};
-    if (!tls_ && (s_.insecure || !s_.ca_file.empty()))
-      return error{"usage", "--insecure and --ca-file have no effect without an https:// URL"};
+    auto targets = targets_of(s_);
+    if (!targets) return targets.error();
+    load_.targets = *std::move(targets);
     load_.closed_loop = s_.connections;
     load_.connections_max = s_.connections_max;
     load_.request_timeout = ms_of(s_.request_timeout_s);
     load_.drain_timeout = ms_of(s_.drain_timeout_s);
-    if (s_.wait_ready_s > 0)
-      for (const auto& target : load_.targets)
-        if (auto ready = await_ready(target, ms_of(s_.wait_ready_s)); !ready) return ready;
-    return ok;
-  }
-
-  /// For the first URL that needs it.
-  expected<void> take_tls() {
-    if (tls_) return ok;
-    if (s_.insecure && !s_.ca_file.empty())
-      return error{"usage", "--insecure and --ca-file contradict each other"};
-    auto made = make_tls_context({s_.insecure, s_.ca_file});
-    if (!made) return error{"usage", made.error().message};
-    tls_ = *std::move(made);
     return ok;
   }
 
@@ -269,7 +233,6 @@ class bench {
   std::ostream& err_;
   plan_options plan_;
   load_options load_;
-  std::shared_ptr<tls_context> tls_;  ///< null: all plain
   body_options body_;
   recorder records_;
   std::optional<cpu_reading> begin_;

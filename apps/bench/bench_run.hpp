@@ -1,5 +1,7 @@
 #pragma once
 
+#include "apps/bench/target_settings.hpp"
+
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
@@ -9,14 +11,7 @@
 namespace troupe::bench {
 
 /// The options of `troupe bench run`, as they were given. Times in seconds.
-struct bench_settings {
-  std::vector<std::string> urls;
-  std::string kind = "chat";  ///< or `completions`
-  std::string model;          ///< empty: the first that the server lists
-  std::string api_key;
-  std::vector<std::string> headers;  ///< `Name: value`
-  bool insecure = false;
-  std::string ca_file;  ///< empty: the system's CAs
+struct bench_settings : target_settings {
   bool no_stream = false;
   bool no_usage = false;
   bool ignore_eos = false;
@@ -41,7 +36,6 @@ struct bench_settings {
 
   double request_timeout_s = 600;
   double drain_timeout_s = 60;
-  double wait_ready_s = 0;
   std::uint32_t connections_max = 4'096;
 
   std::vector<int> cpu_of;

@@ -201,6 +201,7 @@ class load : public connection_owner {
     j.intended = start_ + planned.at;
     j.message = {http::verb::post, options_.path, 11};
     j.message.set(http::field::content_type, "application/json");
+    if (hooks_.request_id) j.message.set("X-Request-Id", hooks_.request_id(planned));
     j.message.body() = hooks_.body(planned);
     j.message.prepare_payload();
     j.planned = std::move(planned);

@@ -37,6 +37,8 @@ struct load_options {
 /// What a run calls; all on its own thread.
 struct load_hooks {
   std::function<std::string(const planned_request&)> body;
+  /// Sent as X-Request-Id; null: the server gives one.
+  std::function<std::string(const planned_request&)> request_id;
   std::function<void()> measuring = [] {
   };  ///< the first request after the warm-up is about to be sent
   std::function<void(std::uint64_t sent, std::uint64_t open)> progress =
