@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from measures import BARS, GEMMA, Answer, bar, bench, cpu_seconds, engine_name, resident_bytes, running, settle, simulated, words_of
+from measures import BARS, GEMMA, Answer, bar, bench, cpu_seconds, engine_name, program, resident_bytes, running, settle, simulated, words_of
 import fault_bars  # noqa: F401, registers its own
 
 # A machine that is shared wanders by a tenth from one answer to the next: of twenty pairs the bound would say more about the machine than about the two ways.
@@ -198,6 +198,27 @@ def memory(build):
             sizes.append(resident_bytes(node))
         worst = max(abs(size / at_1000 - 1) for size in sizes)
         yield ("memory of a node from request 1,000 to 10,000", f"{at_1000 / 1e6:.1f} MB, then " + " ".join(f"{s / 1e6:.1f}" for s in sizes) + f" ({worst:.1%})", "± 5 %", worst <= 0.05)
+
+
+# What the quickstart's machine serves well: a person reads some 5 words a second.
+MU_TTFT_MS, MU_TPOT_MS = 5000, 200
+
+
+@bar("mu-model")
+def mu_model(build):
+    """Model units of the real model: calibrated on a running cluster, and held against workloads that were not fitted. About 15 minutes."""
+    with together(build) as cluster:
+        folder = cluster.config.parent
+        report, costs = folder / "calibration.json", folder / "costs.toml"
+        subprocess.run([program(build), "bench", "calibrate", "--url", cluster.url, "--model", "m", "--output", costs, "--json", report,
+                        "--ttft-ms", str(MU_TTFT_MS), "--tpot-ms", str(MU_TPOT_MS), "--concurrency-max", "16"], check=True)
+        found = json.loads(report.read_text())
+    held_out = found["held_out"]
+    for one in [*held_out["workloads"], {"name": "all", **held_out}]:
+        print(f"    {one['name']}: median {one['median_error']:.1%}, p90 {one['p90_error']:.1%}, bias {one['bias']:+.1%} of {one['requests']} requests", flush=True)
+    print(f"    {found['seconds_per_mu']:.3f} s for a unit; {found['mu_per_minute']:.2f} MU/min at p95 TTFT {MU_TTFT_MS} ms and TPOT {MU_TPOT_MS} ms", flush=True)
+    yield ("error of predicted costs, held-out workloads", f"median {held_out['median_error']:.1%} (p90 {held_out['p90_error']:.1%}, bias {held_out['bias']:+.1%})", "median ≤ 10 %",
+           held_out["median_error"] <= 0.1)
 
 
 def main():
