@@ -1,6 +1,7 @@
 #include "apps/cert/cert_command.hpp"
 #include "apps/config_command.hpp"
 #include "apps/console/console_command.hpp"
+#include "apps/key/key_command.hpp"
 #include "apps/node/node_command.hpp"
 #include "gpu/transfer/ucx/library.hpp"
 #include "messages/base/exit_codes.hpp"
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
 #endif
   troupe::apps::add_config_command(app, exit_code);
   troupe::apps::add_cert_command(app, exit_code);
+  troupe::apps::add_key_command(app, exit_code);
   troupe::apps::add_console_command(app, exit_code);
 
   try {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 #include <utility>
@@ -13,6 +14,9 @@
 namespace troupe::config {
 
 namespace {
+
+/// Enough of a key's hash to find it in the file.
+constexpr std::size_t shown_hash_digits = 8;
 
 class checker {
  public:
@@ -31,6 +35,7 @@ class checker {
     models();
     hosts();
     services();
+    tenants();
     trust();
     listeners();
     transfers();
@@ -104,7 +109,8 @@ class checker {
     const bool pools_fit = at_most(records_max, "pool", c_.pools);
     const bool gateways_fit = at_most(records_max, "gateway", c_.gateways);
     const bool routers_fit = at_most(records_max, "router", c_.routers);
-    return hosts_fit && models_fit && pools_fit && gateways_fit && routers_fit;
+    const bool tenants_fit = at_most(records_max, "tenant", c_.tenants);
+    return hosts_fit && models_fit && pools_fit && gateways_fit && routers_fit && tenants_fit;
   }
 
   void presence() {
@@ -123,6 +129,7 @@ class checker {
     unique("host", c_.hosts);
     unique("model", c_.models);
     unique("pool", c_.pools);
+    unique("tenant", c_.tenants);
   }
 
   // -- pools --------------------------------------------------------------------
@@ -325,6 +332,89 @@ class checker {
             where(path("router", i) + ".host", c_.routers[i].where));
   }
 
+  // -- tenants ------------------------------------------------------------------------
+
+  void tenants() {
+    std::map<std::string, std::size_t> owners;  // of keys, by hash
+    for (std::size_t i = 0; i < c_.tenants.size(); ++i) {
+      const auto& t = c_.tenants[i];
+      const auto at = path("tenant", i);
+      tenant_keys(t, i, owners);
+      tenant_models(t, where(at + ".models", t.where));
+      for (std::size_t k = 0; k < t.limits.size(); ++k)
+        tenant_limits(t, k, fmt::format("{}.limit[{}]", at, k));
+    }
+  }
+
+  void tenant_keys(const tenant& t, std::size_t i, std::map<std::string, std::size_t>& owners) {
+    const auto at = where(path("tenant", i) + ".keys", t.where);
+    if (t.keys.size() > keys_per_tenant_max)
+      return fail(
+          at, fmt::format("{} keys; a tenant has at most {}", t.keys.size(), keys_per_tenant_max));
+    for (const auto& written : t.keys) {
+      std::string hash = written;
+      std::transform(hash.begin(), hash.end(), hash.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const auto [owner, only] = owners.try_emplace(hash, i);
+      if (only) continue;
+      const auto shown = hash.substr(0, shown_hash_digits);
+      const auto& other = c_.tenants[owner->second];
+      fail(at, owner->second == i
+                   ? fmt::format("the key with hash {}... stands twice", shown)
+                   : fmt::format("the key with hash {}... is also one of tenant \"{}\", at {}",
+                                 shown, other.name, to_string(other.where)));
+    }
+  }
+
+  void tenant_models(const tenant& t, const location& at) {
+    std::set<std::string> seen;
+    for (const auto& m : t.models) {
+      refer("model", m, c_.models, at);
+      if (!seen.insert(m).second) {
+        fail(at, fmt::format("model \"{}\" stands twice", m));
+      } else if (std::none_of(t.limits.begin(), t.limits.end(),
+                              [&](const tenant_limit& l) { return l.model == m; })) {
+        fail(at, fmt::format("tenant \"{}\" may use model \"{}\", but has no [[tenant.limit]] "
+                             "for it",
+                             t.name, m));
+      }
+    }
+  }
+
+  void tenant_limits(const tenant& t, std::size_t k, const std::string& at) {
+    const auto& l = t.limits[k];
+    const auto here = where(at + ".model", l.where);
+    refer("model", l.model, c_.models, here);
+    for (std::size_t other = 0; other < k; ++other)
+      if (!l.model.empty() && t.limits[other].model == l.model)
+        fail(here, fmt::format("tenant \"{}\" has two [[tenant.limit]]s for model \"{}\"; the "
+                               "other is at {}",
+                               t.name, l.model, to_string(t.limits[other].where)));
+    no_effect(!l.model.empty() && !t.models.empty() &&
+                  std::find(t.models.begin(), t.models.end(), l.model) == t.models.end(),
+              at + ".model", l.where, "it is not among the tenant's `models`");
+    // One that is set and yet 0 could not be read, and was complained about.
+    const bool guaranteed = l.guaranteed_mu_per_minute > 0 ||
+                            is_set(at + ".guaranteed_mu_per_minute");
+    if (!guaranteed && l.best_effort_weight == 0 && !is_set(at + ".best_effort_weight"))
+      fail(l.where, fmt::format("tenant \"{}\" may use nothing of model \"{}\": set "
+                                "`guaranteed_mu_per_minute`, `best_effort_weight`, or both",
+                                t.name, l.model));
+    const auto* why = "there is no `guaranteed_mu_per_minute`";
+    no_effect(!guaranteed && l.burst_mu > 0, at + ".burst_mu", l.where, why);
+    no_effect(!guaranteed && l.isolated_mu_per_minute > 0, at + ".isolated_mu_per_minute", l.where,
+              why);
+    if (l.guaranteed_mu_per_minute == 0) return;
+    no_effect(c_.gateways.size() == 1 && l.isolated_mu_per_minute > 0,
+              at + ".isolated_mu_per_minute", l.where, "there is one gateway only");
+    if (l.isolated_mu_per_minute * static_cast<double>(c_.gateways.size()) >
+        l.guaranteed_mu_per_minute)
+      fail(where(at + ".isolated_mu_per_minute", l.where),
+           fmt::format("{:g} MU per minute for each of {} gateways that are cut off are more than "
+                       "the {:g} that are guaranteed over all of them",
+                       l.isolated_mu_per_minute, c_.gateways.size(), l.guaranteed_mu_per_minute));
+  }
+
   // -- ports ------------------------------------------------------------------------
 
   struct listener {
@@ -456,6 +546,18 @@ std::vector<problem> check(const cluster& c) { return checker{c}.run(); }
 
 std::vector<problem> warnings(const cluster& c) {
   std::vector<problem> out;
+  for (const auto& g : c.gateways) {
+    if (is_loopback(g.address)) continue;
+    if (c.tenants.empty())
+      out.push_back({g.where, fmt::format("note: there is no [[tenant]]: whoever reaches the "
+                                          "gateway at {} may use all models, without a key",
+                                          g.address)});
+    else if (g.certificate_written.empty())
+      out.push_back({g.where, fmt::format("note: the gateway at {} has no certificate: API keys "
+                                          "come to it unencrypted, unless a proxy before it speaks "
+                                          "TLS",
+                                          g.address)});
+  }
   if (!c.section.insecure_links) return out;
   const auto at = c.origins.find("cluster.insecure_links");
   out.push_back(

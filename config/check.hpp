@@ -16,8 +16,10 @@ inline constexpr std::uint32_t simulated_sequences_max = 1'024;
 inline constexpr std::uint32_t engines_per_host_max = 64;
 /// Hosts of a cluster: every node is linked to every other.
 inline constexpr std::size_t hosts_max = 256;
-/// Records of one other section ([[model]], [[pool]], [[gateway]], [[router]]). With more of them,
-/// or of hosts, only that is said: what follows would look at each pair.
+/// API keys of a tenant that hold at the same time.
+inline constexpr std::size_t keys_per_tenant_max = 64;
+/// Records of one other section ([[model]], [[pool]], [[gateway]], [[router]], [[tenant]]). With
+/// more of them, or of hosts, only that is said: what follows would look at each pair.
 inline constexpr std::size_t records_max = 1'024;
 
 /// What no single value shows: references that lead nowhere, contradictions between sections,

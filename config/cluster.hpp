@@ -156,6 +156,29 @@ struct transfer {
   std::string tls;  ///< UCX_TLS for the engines; empty: by proximity
 };
 
+/// What a tenant may do with one model. Model units (MU): see `capacity::cost_model`.
+struct tenant_limit {
+  std::string model;
+  double guaranteed_mu_per_minute = 0;  ///< 0: nothing is guaranteed
+  double burst_mu = 0;                  ///< that may be saved up
+  double isolated_mu_per_minute = 0;    ///< of each gateway that hears of no other
+  double best_effort_weight = 0;        ///< 0: nothing above what is guaranteed
+  std::uint32_t concurrency_max = 0;    ///< requests that run at a time, anywhere; 0: no limit
+  std::uint32_t priority = 0;           ///< larger goes first
+  milliseconds wait_max{2'000};         ///< a request that would wait longer is refused at once
+  location where;
+};
+
+/// Who may send requests. Where there is no tenant, everybody may.
+struct tenant {
+  std::string name;
+  std::vector<std::string> keys;    ///< SHA-256 of its API keys, hexadecimal
+  std::vector<std::string> models;  ///< that it may use
+  bool share_prefixes = false;      ///< with all other tenants that do
+  std::vector<tenant_limit> limits;
+  location where;
+};
+
 /// The cluster file, checked: every reference resolves, every value is in range.
 struct cluster {
   std::string file;
@@ -168,6 +191,7 @@ struct cluster {
   std::vector<pool> pools;
   std::vector<gateway> gateways;
   std::vector<router> routers;  ///< exactly one, for now
+  std::vector<tenant> tenants;  ///< none: everybody may send requests
   struct limits limits;
   struct health health;
   struct transfer transfer;

@@ -55,9 +55,19 @@ struct printer {
 
 std::string value_of(const bound_field& f) { return std::visit(printer{f.accepts}, f.at); }
 
+/// 0 stands for a number that isn't set, and could not be written.
+bool is_unset(const bound_field& f) {
+  const auto* const* number = std::get_if<double*>(&f.at);
+  return f.accepts.positive && number != nullptr && **number == 0;
+}
+
 std::string print_section(const bound_section& s, const cluster* origins_of) {
   std::string out = s.header + "\n";
   for (const auto& f : s.fields) {
+    if (is_unset(f)) {
+      if (origins_of != nullptr) out += fmt::format("# {} is not set\n", f.name);
+      continue;
+    }
     auto line = fmt::format("{} = {}", f.name, value_of(f));
     if (origins_of != nullptr) {
       const auto i = origins_of->origins.find(fmt::format("{}.{}", s.path, f.name));
@@ -80,6 +90,7 @@ std::string reference_of(const std::string& header) {
   auto out = header + "\n";
   for (const auto& f : bind(defaults)) {
     const auto what = f.accepts.required ? std::string{"required"}
+                      : is_unset(f)      ? std::string{"not set by default"}
                                          : fmt::format("default {}", value_of(f));
     out += fmt::format("  {} ({})\n      {}\n      {}\n", f.name, what, f.doc, describe(f.accepts));
   }
@@ -119,7 +130,8 @@ std::string print_reference() {
   return reference_of<cluster>("[cluster]") + reference_of<host>("[[host]]") +
          reference_of<model>("[[model]]") + reference_of<pool>("[[pool]]") +
          reference_of<simulation>("[pool.simulation]") + reference_of<gateway>("[[gateway]]") +
-         reference_of<router>("[[router]]") + reference_of<struct limits>("[limits]") +
+         reference_of<router>("[[router]]") + reference_of<tenant>("[[tenant]]") +
+         reference_of<tenant_limit>("[[tenant.limit]]") + reference_of<struct limits>("[limits]") +
          reference_of<struct health>("[health]") + reference_of<struct transfer>("[transfer]") +
          "Of a file that a pool's `costs` names:\n\n" + reference_of<calibration>("[costs]");
 }

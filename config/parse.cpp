@@ -19,6 +19,12 @@ namespace troupe::config {
 
 namespace {
 
+// Parts of what a tenant is guaranteed in a minute. With these it never uses more than 110 % of it
+// in one, whatever becomes of gateways and links.
+constexpr double default_burst = 0.05;
+constexpr double default_isolated = 0.05;     // of each gateway
+constexpr double default_all_isolated = 0.5;  // of all gateways together
+
 class file_parser {
  public:
   file_parser(const std::string& filename, const environment& env)
@@ -67,9 +73,14 @@ class file_parser {
            expand(t, "key", g.key_written, g.key);
          });
     each(root, "router", cluster_.routers);
+    each(
+        root, "tenant", cluster_.tenants,
+        [this](const toml::table& t, const std::string& path, tenant& x) { limits_of(t, path, x); },
+        {"limit"});
     once(root, "limits", cluster_.limits);
     once(root, "health", cluster_.health);
     once(root, "transfer", cluster_.transfer);
+    complete_limits();
   }
 
   void unknown_sections(const toml::table& root) {
@@ -138,6 +149,40 @@ class file_parser {
           where,
           fmt::format("`simulation` is {}; it is a section below its pool: [pool.simulation]",
                       section_reader::describe_found(*node)));
+  }
+
+  void limits_of(const toml::table& table, const std::string& path, tenant& t) {
+    const auto* node = table.get("limit");
+    if (node == nullptr) return;
+    const auto* tables = node->as_array();
+    if (tables == nullptr || !tables->is_array_of_tables())
+      return reader_.fail(
+          reader_.at(node->source()),
+          fmt::format("`limit` is {}; write [[tenant.limit]] below its tenant, once for each model",
+                      section_reader::describe_found(*node)));
+    for (const auto& element : *tables) {
+      const auto& limit = *element.as_table();
+      const auto at = fmt::format("{}.limit[{}]", path, t.limits.size());
+      auto& record = t.limits.emplace_back();
+      record.where = reader_.at(limit.source());
+      reader_.read(limit, at, "[[tenant.limit]]", bind(record));
+    }
+  }
+
+  /// What is not set depends on what is guaranteed, and on how many gateways there are.
+  void complete_limits() {
+    const auto gateways = static_cast<double>(cluster_.gateways.size());
+    for (std::size_t i = 0; i < cluster_.tenants.size(); ++i)
+      for (std::size_t k = 0; k < cluster_.tenants[i].limits.size(); ++k) {
+        auto& l = cluster_.tenants[i].limits[k];
+        const auto is_set = [&](const char* key) {
+          return cluster_.origins.contains(fmt::format("tenant[{}].limit[{}].{}", i, k, key));
+        };
+        if (!is_set("burst_mu")) l.burst_mu = l.guaranteed_mu_per_minute * default_burst;
+        if (!is_set("isolated_mu_per_minute") && gateways > 1)
+          l.isolated_mu_per_minute = l.guaranteed_mu_per_minute *
+                                     std::min(default_isolated, default_all_isolated / gateways);
+      }
   }
 
   /// Also where the file doesn't name it: the default is a place beside the file.

@@ -36,6 +36,9 @@ constexpr rule count(std::int64_t min, std::int64_t max) {
 constexpr rule number(std::int64_t min, std::int64_t max) {
   return {value_type::number, false, min, max};
 }
+constexpr rule positive_number(std::int64_t max) {
+  return {value_type::number, false, 0, max, {}, true};
+}
 constexpr rule bytes(std::int64_t min, std::int64_t max) {
   return {value_type::bytes, false, min, max};
 }
@@ -196,6 +199,52 @@ constexpr field<router> router_fields[] = {
      "A rest of a prompt up to this is computed by the decode worker itself."},
 };
 
+constexpr std::int64_t mu_max = 1'000'000'000;
+
+constexpr field<tenant> tenant_fields[] = {
+    {"name", required(name), [](tenant& x) -> slot { return &x.name; },
+     "What logs, metrics and consoles call it."},
+    {"keys", required(of(value_type::key_hashes)), [](tenant& x) -> slot { return &x.keys; },
+     "Hashes of its API keys, which clients send as `Authorization: Bearer KEY`; `troupe key "
+     "create` makes both. Several: old ones are taken out when nobody uses them any more."},
+    {"models", required(of(value_type::model_names)), [](tenant& x) -> slot { return &x.models; },
+     "Models that it may use; others get 403. Each needs a [[tenant.limit]]."},
+    {"share_prefixes", of(value_type::flag), [](tenant& x) -> slot { return &x.share_prefixes; },
+     "Its prompts find what prompts of other tenants with this setting have left in KV caches, and "
+     "theirs what its own have. The time of an answer then tells whether somebody else has sent "
+     "the same. Otherwise a tenant shares with nobody."},
+};
+
+constexpr field<tenant_limit> tenant_limit_fields[] = {
+    {"model", required(of(value_type::model_name)),
+     [](tenant_limit& x) -> slot { return &x.model; }, "Of the tenant's models."},
+    {"guaranteed_mu_per_minute", positive_number(mu_max),
+     [](tenant_limit& x) -> slot { return &x.guaranteed_mu_per_minute; },
+     "Model units that it may always use, over all gateways: 1 MU is a request of 3,500 tokens in "
+     "and 300 out."},
+    {"burst_mu", positive_number(mu_max), [](tenant_limit& x) -> slot { return &x.burst_mu; },
+     "Guaranteed model units that it saves up while it sends less: in any time it uses no more "
+     "than the guaranteed rate gives, and this. Not set: 5 % of those of a minute."},
+    {"isolated_mu_per_minute", positive_number(mu_max),
+     [](tenant_limit& x) -> slot { return &x.isolated_mu_per_minute; },
+     "Guaranteed model units of each gateway that is cut off from the others; the others go "
+     "without them meanwhile. Not set: 5 % of guaranteed_mu_per_minute, less with more than ten "
+     "gateways. No effect with one."},
+    {"best_effort_weight", positive_number(1'000'000),
+     [](tenant_limit& x) -> slot { return &x.best_effort_weight; },
+     "Its part of what guaranteed requests leave, beside the weights of other tenants. Not set: "
+     "it gets nothing above what is guaranteed."},
+    {"concurrency_max", count(0, 1'000'000),
+     [](tenant_limit& x) -> slot { return &x.concurrency_max; },
+     "Requests that run at a time, over all gateways; others wait. 0: no limit."},
+    {"priority", count(0, 100), [](tenant_limit& x) -> slot { return &x.priority; },
+     "Among requests that wait, guaranteed ones go before best-effort ones, and then larger "
+     "priorities before smaller ones."},
+    {"wait_max", duration(0, hour_ms), [](tenant_limit& x) -> slot { return &x.wait_max; },
+     "Latency objective: a request that would wait longer before it is begun is refused at once, "
+     "with 429 and the time after which it would not."},
+};
+
 constexpr field<limits> limits_fields[] = {
     // A worker assembles up to 256 MiB of prompts at once: some of the longest must fit in.
     {"prompt_bytes_max", bytes(kib, 64 * mib),
@@ -323,7 +372,8 @@ constexpr field<calibration> calibration_fields[] = {
 
 constexpr section_name sections[] = {{"cluster", false}, {"host", true},    {"model", true},
                                      {"pool", true},     {"gateway", true}, {"router", true},
-                                     {"limits", false},  {"health", false}, {"transfer", false}};
+                                     {"tenant", true},   {"limits", false}, {"health", false},
+                                     {"transfer", false}};
 
 std::string range(const rule& r, const char* what) {
   switch (r.type) {
@@ -334,6 +384,7 @@ std::string range(const rule& r, const char* what) {
     return fmt::format("{} from {} to {}", what, format_duration(milliseconds{r.min}),
                        format_duration(milliseconds{r.max}));
   default:
+    if (r.positive) return fmt::format("{} above {}, up to {}", what, r.min, r.max);
     return fmt::format("{} from {} to {}", what, r.min, r.max);
   }
 }
@@ -367,6 +418,14 @@ std::span<const field<gateway>> fields<gateway>() {
 template <>
 std::span<const field<router>> fields<router>() {
   return router_fields;
+}
+template <>
+std::span<const field<tenant>> fields<tenant>() {
+  return tenant_fields;
+}
+template <>
+std::span<const field<tenant_limit>> fields<tenant_limit>() {
+  return tenant_limit_fields;
 }
 template <>
 std::span<const field<limits>> fields<limits>() {
@@ -410,6 +469,13 @@ std::vector<bound_section> bind_all(cluster& c) {
   }
   each("gateway", c.gateways);
   each("router", c.routers);
+  for (std::size_t i = 0; i < c.tenants.size(); ++i) {
+    const auto path = fmt::format("tenant[{}]", i);
+    out.push_back({"tenant", path, "[[tenant]]", bind(c.tenants[i])});
+    for (std::size_t k = 0; k < c.tenants[i].limits.size(); ++k)
+      out.push_back({"tenant", fmt::format("{}.limit[{}]", path, k), "[[tenant.limit]]",
+                     bind(c.tenants[i].limits[k])});
+  }
   once("limits", c.limits);
   once("health", c.health);
   once("transfer", c.transfer);
@@ -432,6 +498,11 @@ std::string describe(const rule& r) {
     return "a path as a string";
   case value_type::names:
     return "an array of names such as [\"h0\", \"h1\"]";
+  case value_type::model_names:
+    return "an array of one or more models' names such as [\"gemma\"]";
+  case value_type::key_hashes:
+    return "an array of one or more hashes of 64 hexadecimal digits, as `troupe key create` prints "
+           "them";
   case value_type::dns_names:
     return "an array of names such as [\"llm.example.com\", \"*.example.org\"]";
   case value_type::cpus:

@@ -14,21 +14,23 @@ namespace troupe::config {
 
 /// What a key of the cluster file accepts.
 enum class value_type : std::uint8_t {
-  text,        ///< any string
-  name,        ///< of a host, pool or cluster; also a reference to one
-  model_name,  ///< of a model; also a reference to one
-  label,       ///< of a place: a name, or empty
-  address,     ///< an IP address
-  path,        ///< of a file; expanded by `expand_path`
-  names,       ///< an array of names
-  dns_names,   ///< an array of `is_dns_pattern`
-  cpus,        ///< an array of `parse_cpus`
-  flag,        ///< true or false
-  count,       ///< an integer
-  number,      ///< an integer or a float
-  bytes,       ///< "64MiB", or an integer
-  duration,    ///< "500ms", "10s", "2m"
-  choice,      ///< one of a few words
+  text,         ///< any string
+  name,         ///< of a host, pool or cluster; also a reference to one
+  model_name,   ///< of a model; also a reference to one
+  label,        ///< of a place: a name, or empty
+  address,      ///< an IP address
+  path,         ///< of a file; expanded by `expand_path`
+  names,        ///< an array of names
+  model_names,  ///< an array of model names
+  key_hashes,   ///< an array of `is_key_hash`
+  dns_names,    ///< an array of `is_dns_pattern`
+  cpus,         ///< an array of `parse_cpus`
+  flag,         ///< true or false
+  count,        ///< an integer
+  number,       ///< an integer or a float
+  bytes,        ///< "64MiB", or an integer
+  duration,     ///< "500ms", "10s", "2m"
+  choice,       ///< one of a few words
 };
 
 /// Limits of a value. `min` and `max` bound counts, numbers, bytes and durations (ms), inclusively.
@@ -38,6 +40,8 @@ struct rule {
   std::int64_t min = 0;
   std::int64_t max = 0;
   std::span<const std::string_view> choices = {};
+  /// Of a number: more than 0, or not set at all, which is then 0.
+  bool positive = false;
 };
 
 /// Where a value goes. Enumerations are indices into `rule::choices`.
@@ -63,8 +67,8 @@ struct bound_field {
 };
 
 /// Specialised for each section: cluster (the section [cluster]), host, model, pool, simulation
-/// ([pool.simulation]), gateway, router, limits, health, transfer; and calibration, which is
-/// [costs] of a file of its own.
+/// ([pool.simulation]), gateway, router, tenant, tenant_limit ([[tenant.limit]]), limits, health,
+/// transfer; and calibration, which is [costs] of a file of its own.
 template <class Section>
 std::span<const field<Section>> fields();
 
@@ -83,6 +87,10 @@ std::span<const field<gateway>> fields<gateway>();
 template <>
 std::span<const field<router>> fields<router>();
 template <>
+std::span<const field<tenant>> fields<tenant>();
+template <>
+std::span<const field<tenant_limit>> fields<tenant_limit>();
+template <>
 std::span<const field<struct limits>> fields<struct limits>();
 template <>
 std::span<const field<struct health>> fields<struct health>();
@@ -98,8 +106,8 @@ std::vector<bound_field> bind(Section& record) {
   return out;
 }
 
-/// One section of a cluster with its values, for printing and digests: `path` is `limits` or
-/// `pool[1].simulation`, `header` is `[limits]` or `[[pool]]`.
+/// One section of a cluster with its values, for printing and digests: `path` is `limits`,
+/// `pool[1].simulation` or `tenant[0].limit[2]`, `header` is `[limits]` or `[[pool]]`.
 struct bound_section {
   std::string name;  ///< `pool`, also for its subsections
   std::string path;

@@ -71,7 +71,8 @@ class writer {
     if (!node_.is_number()) return false;
     const auto number = node_.value<double>();
     if (!number || !std::isfinite(*number)) return false;
-    if (*number < static_cast<double>(rule_.min) || *number > static_cast<double>(rule_.max))
+    if (*number < static_cast<double>(rule_.min) || *number > static_cast<double>(rule_.max) ||
+        (rule_.positive && *number <= 0))
       return false;
     *out = *number;
     return true;
@@ -94,15 +95,30 @@ class writer {
       if (!text || !fits(*text)) return false;
       names.push_back(*std::move(text));
     }
+    if (names.empty() && needs_one()) return false;
     *out = std::move(names);
     return true;
   }
 
  private:
+  bool needs_one() const {
+    return rule_.type == value_type::model_names || rule_.type == value_type::key_hashes;
+  }
+
   /// One of an array.
   bool fits(const std::string& text) const {
-    if (rule_.type == value_type::cpus) return parse_cpus(text).has_value();
-    return rule_.type == value_type::dns_names ? is_dns_pattern(text) : is_name(text);
+    switch (rule_.type) {
+    case value_type::cpus:
+      return parse_cpus(text).has_value();
+    case value_type::dns_names:
+      return is_dns_pattern(text);
+    case value_type::model_names:
+      return is_model_name(text);
+    case value_type::key_hashes:
+      return is_key_hash(text);
+    default:
+      return is_name(text);
+    }
   }
 
   template <class From, class To>
@@ -131,6 +147,17 @@ class writer {
   const rule& rule_;
 };
 
+/// Of an array of hashes. What is none may be the key itself, which must not get into a log.
+std::string describe_hashes(const toml::node& node) {
+  const auto* array = node.as_array();
+  for (std::size_t i = 0; array != nullptr && i < array->size(); ++i)
+    if (const auto text = array->get(i)->value_exact<std::string>(); !text || !is_key_hash(*text))
+      return fmt::format("an array whose element {} is no hash (not shown, in case it is a key)",
+                         i + 1);
+  return node.is_string() ? "a string (not shown, in case it is a key)"
+                          : section_reader::describe_found(node);
+}
+
 std::string choice_hint(const toml::node& node, const rule& accepts) {
   if (accepts.type != value_type::choice) return {};
   const auto word = nearest(node.value_or(std::string{}),
@@ -146,6 +173,7 @@ std::string section_reader::describe_found(const toml::node& node) {
     return "a table";
   case toml::node_type::array: {
     if (node.is_array_of_tables()) return "an array of tables";
+    if (node.as_array()->empty()) return "an empty array";
     for (const auto& element : *node.as_array())
       if (const auto text = element.value<std::string>();
           !text || (!is_name(*text) && !is_dns_pattern(*text)))
@@ -181,7 +209,9 @@ void section_reader::read_value(const toml::node& node, const std::string& key,
   // be set.
   origins_[key] = where;
   if (!std::visit(writer{node, field.accepts}, field.at))
-    fail(where, fmt::format("`{}` is {}; expected {}{}", field.name, describe_found(node),
+    fail(where, fmt::format("`{}` is {}; expected {}{}", field.name,
+                            field.accepts.type == value_type::key_hashes ? describe_hashes(node)
+                                                                         : describe_found(node),
                             describe(field.accepts), choice_hint(node, field.accepts)));
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -169,6 +170,13 @@ bool is_dns_pattern(std::string_view text) {
   return is_alnum(text.front()) && is_alnum(text.back()) &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return is_alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+bool is_key_hash(std::string_view text) {
+  constexpr std::size_t digits = 64;
+  return text.size() == digits && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isxdigit(c) != 0;
+         });
 }
 
 bool is_model_name(std::string_view text) {

@@ -43,6 +43,8 @@ inline constexpr std::size_t dns_name_chars_max = 253;
 /// numbers above `cpu_max`.
 std::optional<std::pair<std::uint32_t, std::uint32_t>> parse_cpus(std::string_view text);
 inline constexpr std::uint32_t cpu_max = 1'023;  // what a mask of Linux holds by default
+/// The SHA-256 of an API key: 64 hexadecimal digits.
+bool is_key_hash(std::string_view text);
 /// A model's name, which clients send: printable, no spaces.
 bool is_model_name(std::string_view text);
 inline constexpr std::size_t model_name_chars_max = 128;

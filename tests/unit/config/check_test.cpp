@@ -426,3 +426,131 @@ TEST_CASE("one host has no links; a console beyond loopback uses TLS", "[config]
   const auto there = parse_text(s.text());
   CHECK(console_uses_tls(*there.value, there.value->hosts[0]));
 }
+
+namespace {
+
+// How it can fail: a tenant that may do something with a model and has no limits for it; a limit of
+// nothing that reads as one; a key that lets two tenants in; a key in the log.
+
+const std::string hash_a(64, 'a'), hash_b(64, 'B');
+
+std::string tenant_text(const std::string& name, const std::string& hash,
+                        const std::string& limit = "guaranteed_mu_per_minute = 100\n") {
+  return "[[tenant]]\nname = '" + name + "'\nkeys = ['" + hash + "']\nmodels = ['m']\n" +
+         "[[tenant.limit]]\nmodel = 'm'\n" + limit;
+}
+
+}  // namespace
+
+TEST_CASE("tenants: what is wrong with them is named, with its place", "[config]") {
+  struct row {
+    const char* what;
+    std::string text;
+    std::vector<const char*> expected;
+  };
+  const row rows[] = {
+      {"nothing", tenant_text("a", hash_a), {}},
+      {"two, best effort only",
+       tenant_text("a", hash_a, "best_effort_weight = 0.5\n") + tenant_text("b", hash_b),
+       {}},
+      {"negative MU",
+       tenant_text("a", hash_a, "guaranteed_mu_per_minute = -1\n"),
+       {"25:28: `guaranteed_mu_per_minute` is the integer -1; expected a number above 0, up to "
+        "1000000000"}},
+      {"zero MU",
+       tenant_text("a", hash_a, "guaranteed_mu_per_minute = 0\n"),
+       {"25:28: `guaranteed_mu_per_minute` is the integer 0; expected a number above 0"}},
+      {"zero burst",
+       tenant_text("a", hash_a, "guaranteed_mu_per_minute = 1\nburst_mu = 0.0\n"),
+       {"26:12: `burst_mu` is the number 0; expected a number above 0"}},
+      {"nothing at all",
+       tenant_text("a", hash_a, ""),
+       {"23:1: tenant \"a\" may use nothing of model \"m\""}},
+      {"a burst of nothing",
+       tenant_text("a", hash_a, "best_effort_weight = 1\nburst_mu = 5\n"),
+       {"26:12: `burst_mu` has no effect: there is no `guaranteed_mu_per_minute`"}},
+      {"cut off from nobody",
+       tenant_text("a", hash_a, "guaranteed_mu_per_minute = 1\nisolated_mu_per_minute = 0.1\n"),
+       {"26:26: `isolated_mu_per_minute` has no effect: there is one gateway only"}},
+      {"no limits for a model",
+       "[[tenant]]\nname = 'a'\nkeys = ['" + hash_a + "']\nmodels = ['m']\n",
+       {"22:10: tenant \"a\" may use model \"m\", but has no [[tenant.limit]] for it"}},
+      {"limits for a model that it may not use",
+       tenant_text("a", hash_a) + "[[tenant.limit]]\nmodel = 'x'\nbest_effort_weight = 1\n",
+       {"27:9: there is no model \"x\"", "27:9: `model` has no effect: it is not among"}},
+      {"limits twice",
+       tenant_text("a", hash_a) + "[[tenant.limit]]\nmodel = 'm'\nbest_effort_weight = 1\n",
+       {"27:9: tenant \"a\" has two [[tenant.limit]]s for model \"m\"; the other is at "
+        "/etc/troupe/c.toml:23:1"}},
+      {"an unknown model",
+       "[[tenant]]\nname = 'a'\nkeys = ['" + hash_a +
+           "']\nmodels = ['n']\n[[tenant.limit]]\nmodel = 'n'\nbest_effort_weight = 1\n",
+       {"22:10: there is no model \"n\"", "24:9: there is no model \"n\""}},
+      {"two of a name",
+       tenant_text("a", hash_a) + tenant_text("a", hash_b),
+       {"27:8: there are two tenants \"a\"; the other is at /etc/troupe/c.toml:19:1"}},
+      {"a key of two",
+       tenant_text("a", hash_a) + tenant_text("b", std::string(64, 'A')),
+       {"28:8: the key with hash aaaaaaaa... is also one of tenant \"a\""}},
+      {"no keys",
+       "[[tenant]]\nname = 'a'\nkeys = []\nmodels = ['m']\n[[tenant.limit]]\nmodel = "
+       "'m'\nbest_effort_weight = 1\n",
+       {"21:8: `keys` is an empty array; expected an array of one or more hashes"}},
+      {"no models",
+       "[[tenant]]\nname = 'a'\nkeys = ['" + hash_a + "']\nmodels = []\n",
+       {"22:10: `models` is an empty array"}},
+      {"a key in place of its hash",
+       tenant_text("a", "tr-secretsecret"),
+       {"21:8: `keys` is an array whose element 1 is no hash (not shown, in case it is a key)"}},
+      {"limit is no array of tables",
+       "[[tenant]]\nname = 'a'\nlimit = 3\nkeys = ['" + hash_a + "']\nmodels = ['m']\n",
+       {"21:9: `limit` is the integer 3; write [[tenant.limit]]", "23:10: tenant \"a\" may use"}},
+      {"an unknown key",
+       tenant_text("a", hash_a, "guaranteed_mu_per_minutes = 3\nbest_effort_weight = 1\n"),
+       {"25:1: [[tenant.limit]] has no key \"guaranteed_mu_per_minutes\"; did you mean "
+        "`guaranteed_mu_per_minute`?"}},
+  };
+  for (const auto& r : rows) {
+    sample s;
+    s.rest = r.text;
+    const auto problems = problems_of(s.text());
+    INFO(r.what << ":\n" << joined(problems));
+    REQUIRE(problems.size() == r.expected.size());
+    for (std::size_t i = 0; i < problems.size(); ++i) CHECK(problems[i].find(r.expected[i]) == 0);
+    CHECK(joined(problems).find("secret") == std::string::npos);
+  }
+}
+
+TEST_CASE("what a tenant's limit does not set follows from what is guaranteed", "[config]") {
+  sample s;
+  s.rest = tenant_text("a", hash_a);
+  const auto one = parse_text(s.text());
+  REQUIRE(one);
+  CHECK(one.value->tenants[0].limits[0].burst_mu == Approx(5));
+  CHECK(one.value->tenants[0].limits[0].isolated_mu_per_minute == 0);
+  s.hosts += host_h1;
+  s.gateways += gateway_h1;
+  const auto two = parse_text(s.text());
+  REQUIRE(two);
+  CHECK(two.value->tenants[0].limits[0].isolated_mu_per_minute == Approx(5));
+  s.rest = tenant_text("a", hash_a,
+                       "guaranteed_mu_per_minute = 100\nisolated_mu_per_minute = 60\nburst_mu = "
+                       "20\n");
+  CHECK(joined(problems_of(s.text())).find("are more than the 100 that are guaranteed") !=
+        std::string::npos);
+}
+
+TEST_CASE("who may come in beyond loopback is named at each check", "[config]") {
+  sample s;
+  CHECK(warnings(*parse_text(s.text()).value).empty());
+  s.gateways = "[[gateway]]\nhost = 'h0'\naddress = '0.0.0.0'\nport = 8080\n";
+  const auto open = warnings(*parse_text(s.text()).value);
+  REQUIRE(open.size() == 1);
+  CHECK(to_string(open[0]).find("/etc/troupe/c.toml:14:1: note: there is no [[tenant]]") == 0);
+  s.rest = tenant_text("a", hash_a);
+  const auto plain = warnings(*parse_text(s.text()).value);
+  REQUIRE(plain.size() == 1);
+  CHECK(plain[0].message.find("unencrypted") != std::string::npos);
+  s.gateways += "certificate = 'x.pem'\nkey = 'x.key'\n";
+  CHECK(warnings(*parse_text(s.text()).value).empty());
+}

@@ -38,6 +38,27 @@ TEST_CASE("the effective configuration is a cluster file that means the same", "
   }
 }
 
+TEST_CASE("tenants are part of it, and what is not set stays so", "[config]") {
+  sample s;
+  s.rest = "[[tenant]]\nname = 'a'\nkeys = ['" + std::string(64, 'a') +
+           "']\nmodels = ['m']\n"
+           "[[tenant.limit]]\nmodel = 'm'\nguaranteed_mu_per_minute = 60\n"
+           "[[tenant]]\nname = 'b'\nkeys = ['" +
+           std::string(64, 'b') +
+           "']\nmodels = ['m']\nshare_prefixes = true\n"
+           "[[tenant.limit]]\nmodel = 'm'\nbest_effort_weight = 2.5\nwait_max = '0ms'\n";
+  const auto first = good(s.text());
+  const auto printed = print_effective(first, true);
+  CHECK(printed.find("burst_mu = 3 ") != std::string::npos);
+  CHECK(printed.find("# guaranteed_mu_per_minute is not set\n") != std::string::npos);
+  const auto second = good(printed);
+  CHECK(second.digest == first.digest);
+  CHECK(second.section_digests == first.section_digests);
+  CHECK(first.section_digests.contains("tenant"));
+  CHECK(print_reference().find("[[tenant.limit]]\n  model (required)") != std::string::npos);
+  CHECK(print_reference().find("best_effort_weight (not set by default)") != std::string::npos);
+}
+
 TEST_CASE("every value names where it came from", "[config]") {
   sample s;
   s.rest = "[limits]\nidle_timeout = '120s'\n";
