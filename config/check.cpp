@@ -336,6 +336,7 @@ class checker {
 
   void tenants() {
     std::map<std::string, std::size_t> owners;  // of keys, by hash
+    operator_keys(owners);
     for (std::size_t i = 0; i < c_.tenants.size(); ++i) {
       const auto& t = c_.tenants[i];
       const auto at = path("tenant", i);
@@ -346,23 +347,46 @@ class checker {
     }
   }
 
+  void operator_keys(std::map<std::string, std::size_t>& owners) {
+    const auto& keys = c_.section.operator_keys;
+    const auto at = where("cluster.operator_keys", file());
+    no_effect(!keys.empty() && c_.tenants.empty(), "cluster.operator_keys", file(),
+              "there is no [[tenant]], and everybody is told all");
+    if (keys.size() > keys_per_tenant_max)
+      return fail(
+          at, fmt::format("{} keys; at most {} are supported", keys.size(), keys_per_tenant_max));
+    for (const auto& key : keys)
+      if (!owners.try_emplace(lower(key), c_.tenants.size()).second)
+        fail(at, fmt::format("the key with hash {}... stands twice",
+                             lower(key).substr(0, shown_hash_digits)));
+  }
+
+  static std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return text;
+  }
+
   void tenant_keys(const tenant& t, std::size_t i, std::map<std::string, std::size_t>& owners) {
     const auto at = where(path("tenant", i) + ".keys", t.where);
     if (t.keys.size() > keys_per_tenant_max)
       return fail(
           at, fmt::format("{} keys; a tenant has at most {}", t.keys.size(), keys_per_tenant_max));
     for (const auto& written : t.keys) {
-      std::string hash = written;
-      std::transform(hash.begin(), hash.end(), hash.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      const auto hash = lower(written);
       const auto [owner, only] = owners.try_emplace(hash, i);
       if (only) continue;
       const auto shown = hash.substr(0, shown_hash_digits);
-      const auto& other = c_.tenants[owner->second];
-      fail(at, owner->second == i
-                   ? fmt::format("the key with hash {}... stands twice", shown)
-                   : fmt::format("the key with hash {}... is also one of tenant \"{}\", at {}",
-                                 shown, other.name, to_string(other.where)));
+      if (owner->second == i) {
+        fail(at, fmt::format("the key with hash {}... stands twice", shown));
+        continue;
+      }
+      const bool of_operator = owner->second == c_.tenants.size();
+      fail(at, fmt::format("the key with hash {}... is also {}", shown,
+                           of_operator ? "among `operator_keys`"
+                                       : fmt::format("one of tenant \"{}\", at {}",
+                                                     c_.tenants[owner->second].name,
+                                                     to_string(c_.tenants[owner->second].where))));
     }
   }
 

@@ -25,6 +25,8 @@ struct cluster_section {
   bool insecure_links = false;  ///< links between hosts and consoles without TLS
   std::string certificates;     ///< folder of the CA's and the hosts' certificates; expanded
   std::string certificates_written = "certificates";
+  /// SHA-256 of API keys that read `/metrics` and `/debug` where there are tenants, hexadecimal.
+  std::vector<std::string> operator_keys;
 };
 
 struct host {

@@ -67,6 +67,10 @@ constexpr field<cluster> cluster_fields[] = {
      [](cluster& x) -> slot { return &x.section.certificates_written; },
      "Folder of `troupe cert`, relative to the cluster file: ca.pem, and a host's certificate and "
      "key, by which links between hosts, and consoles beyond loopback, use TLS."},
+    {"operator_keys", of(value_type::key_hashes),
+     [](cluster& x) -> slot { return &x.section.operator_keys; },
+     "Hashes of API keys (`troupe key create`) by which gateways answer /metrics and /debug where "
+     "there are tenants; nobody else is told there what others do."},
 };
 
 constexpr field<host> host_fields[] = {

@@ -101,9 +101,7 @@ class writer {
   }
 
  private:
-  bool needs_one() const {
-    return rule_.type == value_type::model_names || rule_.type == value_type::key_hashes;
-  }
+  bool needs_one() const { return rule_.required && rule_.type != value_type::names; }
 
   /// One of an array.
   bool fits(const std::string& text) const {

@@ -47,6 +47,7 @@ struct Job {
   priority @8 :UInt8;
   isProbe @9 :Bool;
   alone @10 :Bool;             # under suspicion: runs in steps of its own until it has proved harmless
+  prefixScope @11 :UInt64;     # only jobs of the same one find each other's cached prefixes; 0: those of no tenant, or of tenants that share
 }
 
 struct PrefillJob {

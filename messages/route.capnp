@@ -21,6 +21,7 @@ struct RouteRequest {
   resumedTokens @9 :UInt32;
   quarantine @10 :Bool;        # under suspicion: to workers that have no other such request
   moveFrom @11 :Text;          # a running stream leaves this worker: a place for it that can take its KV
+  workload @12 :Text;          # whose workers are apart from others' in a large pool: the tenant; empty: nobody's
 }
 
 enum TransferPlan {

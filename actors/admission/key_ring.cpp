@@ -93,6 +93,13 @@ const key_owner* key_ring::find(std::string_view key) const {
   return found;
 }
 
+std::uint64_t cluster_chain_key(const std::string& cluster_id) {
+  const auto hash = hash_key("troupe prompt chain of " + cluster_id);
+  std::uint64_t key = 0;
+  std::memcpy(&key, hash.data(), sizeof key);
+  return key;
+}
+
 tenant_salt salt_of(const std::string& cluster_id, const std::string& tenant) {
   const auto hash = hash_key("troupe prompt chain of " + cluster_id + " for tenant " + tenant);
   tenant_salt out;

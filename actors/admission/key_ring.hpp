@@ -24,7 +24,7 @@ inline constexpr std::size_t key_bytes_max = 256;
 
 /// Whom a key belongs to.
 struct key_owner {
-  std::string tenant;
+  std::string tenant;               ///< empty: an operator, who sends no requests
   std::vector<std::string> models;  ///< that it may use
   /// Seeds the chains of its prompts, and names the cached prefixes that it may use: of the cluster
   /// and, unless it shares them, its own.
@@ -60,6 +60,10 @@ class key_ring {
   std::vector<key_owner> owners_;
   std::unordered_multimap<std::uint64_t, held_key> keys_;
 };
+
+/// Seeds the chains of those who share their prefixes with all others that do: the same at every
+/// gateway of a cluster, another in each cluster.
+std::uint64_t cluster_chain_key(const std::string& cluster_id);
 
 /// The chain key and prefix scope of a tenant that shares its prefixes with nobody.
 struct tenant_salt {

@@ -11,6 +11,7 @@
 #include <array>
 #include <charconv>
 #include <exception>
+#include <optional>
 #include <utility>
 
 namespace troupe::gateway {
@@ -78,6 +79,9 @@ struct api::call {
   std::string external_id = {};
   std::string route = "other";
   std::string_view rest = {};  ///< of the path, behind the route's prefix
+  /// The generation of keys that it goes by, and whose its key is; null: there are no tenants.
+  std::shared_ptr<const admission::key_ring> keys = {};
+  const admission::key_owner* who = nullptr;
   http::header_list headers() const { return {{"X-Request-Id", external_id}}; }
 };
 
@@ -85,13 +89,15 @@ struct api::route {
   std::string_view path;
   bool prefix;  ///< more of the path may follow
   bool post;    ///< else GET and HEAD
+  access to;    ///< where there are tenants
   void (api::*answer)(call&);
 };
 
 api::api(const gateway_options& options, std::shared_ptr<request::desk> desk,
          std::shared_ptr<metrics> counts)
     : limits_(options.limits), models_(options.models), fingerprint_(options.fingerprint),
-      created_(unix_seconds()), desk_(std::move(desk)), counts_(std::move(counts)) {
+      created_(unix_seconds()), desk_(std::move(desk)), counts_(std::move(counts)),
+      keys_(options.keys) {
   parse_options_.prompt_bytes_max = limits_.prompt_bytes_max;
   parse_options_.choices_max = limits_.choices_max;
   parse_options_.prompts_max = limits_.prompts_max;
@@ -103,15 +109,15 @@ request::request_id api::new_id() { return {parse_options_.random(), parse_optio
 
 void api::handle(http::request&& r, const std::shared_ptr<http::responder>& to) {
   static constexpr std::array routes = {
-      route{"/v1/chat/completions", false, true, &api::complete},
-      route{"/v1/completions", false, true, &api::complete},
-      route{"/v1/models", false, false, &api::models},
-      route{"/v1/models/", true, false, &api::model},
-      route{"/healthz", false, false, &api::health},
-      route{"/readyz", false, false, &api::ready},
-      route{"/debug/requests/", true, false, &api::debug_request},
-      route{"/debug/workers", false, false, &api::debug_workers},
-      route{"/metrics", false, false, &api::show_metrics},
+      route{"/v1/chat/completions", false, true, access::tenants, &api::complete},
+      route{"/v1/completions", false, true, access::tenants, &api::complete},
+      route{"/v1/models", false, false, access::tenants, &api::models},
+      route{"/v1/models/", true, false, access::tenants, &api::model},
+      route{"/healthz", false, false, access::anybody, &api::health},
+      route{"/readyz", false, false, access::anybody, &api::ready},
+      route{"/debug/requests/", true, false, access::both, &api::debug_request},
+      route{"/debug/workers", false, false, access::operators, &api::debug_workers},
+      route{"/metrics", false, false, access::operators, &api::show_metrics},
   };
   call c{.request = std::move(r), .to = to, .id = new_id()};
   try {
@@ -149,7 +155,7 @@ void api::handle(http::request&& r, const std::shared_ptr<http::responder>& to) 
       reply(c, std::move(none));
     } else if (found->post ? method == bhttp::verb::post
                            : method == bhttp::verb::get || method == bhttp::verb::head) {
-      (this->*found->answer)(c);
+      if (check_key(c, found->to)) (this->*found->answer)(c);
     } else {
       auto r405 = http::error_reply(make_error(
           405, "method_not_allowed", fmt::format("{} allows {} only.", found->path, allowed)));
@@ -169,6 +175,52 @@ void api::reply(call& c, http::reply r) {
 }
 
 void api::fail(call& c, openai::api_error e) { reply(c, http::error_reply(e)); }
+
+// -- who asks ------------------------------------------------------------------------------------
+
+namespace {
+
+/// Of `Authorization: Bearer KEY`; empty: there is none.
+std::string_view bearer_of(std::string_view authorization) {
+  constexpr std::string_view scheme = "Bearer ";
+  const auto given = authorization.substr(0, scheme.size());
+  if (!boost::beast::iequals(boost::beast::string_view(given.data(), given.size()),
+                             boost::beast::string_view(scheme.data(), scheme.size())))
+    return {};
+  const auto key = authorization.find_first_not_of(' ', scheme.size());
+  return key == authorization.npos ? std::string_view{} : authorization.substr(key);
+}
+
+}  // namespace
+
+bool api::check_key(call& c, access to) {
+  if (keys_) c.keys = keys_->get();
+  if (!c.keys || to == access::anybody) return true;
+  const auto key = bearer_of(header(c.request, "Authorization"));
+  c.who = c.keys->find(key);
+  if (c.who == nullptr) {
+    auto r = http::error_reply(make_error(
+        401, "invalid_api_key",
+        key.empty() ? "There is no API key: send it in the header `Authorization: Bearer KEY`."
+                    : "The API key is not known here."));
+    r.headers.emplace_back("WWW-Authenticate", "Bearer");
+    reply(c, std::move(r));
+    return false;
+  }
+  const bool is_operator = c.who->tenant.empty();
+  if (to == access::tenants && is_operator) {
+    fail(c, make_error(403, "operator_key",
+                       "This is an operator's key: it reads /metrics and /debug, and uses no "
+                       "models."));
+    return false;
+  }
+  if (to == access::operators && !is_operator) {
+    fail(c, make_error(403, "operators_only",
+                       "Only an operator's key (`operator_keys` of the cluster file) reads this."));
+    return false;
+  }
+  return true;
+}
 
 // -- completions ----------------------------------------------------------------------------------
 
@@ -209,6 +261,12 @@ bool api::check_model(call& c, const std::string& name) {
                     fmt::format("The model '{}' does not exist.", name.substr(0, 100)), "model"));
     return false;
   }
+  if (c.who != nullptr && !c.who->may_use(name)) {
+    fail(c, make_error(403, "model_not_allowed",
+                       fmt::format("Tenant '{}' may not use the model '{}'.", c.who->tenant, name),
+                       "model"));
+    return false;
+  }
   if (!found->ready) {
     auto e = make_error(503, "model_not_ready",
                         fmt::format("The model '{}' is not ready: {}.", name, found->reason),
@@ -247,8 +305,10 @@ void api::complete(call& c) {
   if (!check_content(c) || !read_timeout(c, timeout)) return;
   const bool chat = c.route == "/v1/chat/completions";
   const auto& body = c.request.body();
-  auto parsed = chat ? openai::parse_chat(body, parse_options_)
-                     : openai::parse_completion(body, parse_options_);
+  std::optional<openai::parse_options> own;
+  if (c.who != nullptr) own.emplace(parse_options_).chain_key = c.who->chain_key;
+  const auto& how = own ? *own : parse_options_;
+  auto parsed = chat ? openai::parse_chat(body, how) : openai::parse_completion(body, how);
   if (auto* e = std::get_if<openai::api_error>(&parsed)) {
     fail(c, std::move(*e));
     return;
@@ -280,6 +340,10 @@ void api::complete(call& c) {
   request::submission s;
   s.id = c.id;
   s.external_id = c.external_id;
+  if (c.who != nullptr) {
+    s.tenant = c.who->tenant;
+    s.prefix_scope = c.who->prefix_scope;
+  }
   s.model = p.model;
   s.prompts = std::move(p.prompts);
   s.choices = p.choices;
@@ -305,14 +369,22 @@ void api::complete(call& c) {
 
 // -- all else -------------------------------------------------------------------------------------
 
+/// Those that the caller may use.
+std::vector<request::desk::model_state> api::models_for(const call& c) const {
+  auto states = known_models();
+  if (c.who != nullptr)
+    std::erase_if(states, [&](const auto& s) { return !c.who->may_use(s.name); });
+  return states;
+}
+
 void api::models(call& c) {
   std::vector<openai::listed_model> names;
-  for (auto& s : known_models()) names.push_back({std::move(s.name)});
+  for (auto& s : models_for(c)) names.push_back({std::move(s.name)});
   reply(c, {.body = openai::encode_models(names, created_)});
 }
 
 void api::model(call& c) {
-  const auto states = known_models();
+  const auto states = models_for(c);
   const auto name = unescaped(c.rest);
   if (std::none_of(states.begin(), states.end(), [&](const auto& s) { return s.name == name; })) {
     fail(c,
@@ -359,7 +431,9 @@ void api::ready(call& c) {
 }
 
 void api::debug_request(call& c) {
-  auto json = desk_->timeline_json(unescaped(c.rest));
+  const bool whosever = c.who == nullptr || c.who->tenant.empty();
+  auto json = desk_->timeline_json(unescaped(c.rest),
+                                   whosever ? std::nullopt : std::optional{c.who->tenant});
   if (json.empty())
     fail(c, make_error(404, "request_not_found", "No recent request has this X-Request-Id."));
   else

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "actors/admission/current_keys.hpp"
 #include "actors/gateway/gateway.hpp"
 #include "actors/gateway/http/server.hpp"
 #include "actors/gateway/metrics.hpp"
 #include "actors/gateway/openai/request.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +30,7 @@ class api {
  private:
   struct call;  // one request on its way through here
   struct route;
+  enum class access : std::uint8_t { anybody, tenants, operators, both };
 
   void complete(call& c);
   void models(call& c);
@@ -40,10 +43,12 @@ class api {
 
   void reply(call& c, http::reply r);
   void fail(call& c, openai::api_error e);
+  bool check_key(call& c, access to);
   bool check_content(call& c);
   bool check_model(call& c, const std::string& name);
   bool read_timeout(call& c, std::chrono::milliseconds& out);
   std::vector<request::desk::model_state> known_models() const;
+  std::vector<request::desk::model_state> models_for(const call& c) const;
   request::request_id new_id();
 
   config::limits limits_;
@@ -53,6 +58,7 @@ class api {
   openai::parse_options parse_options_;
   std::shared_ptr<request::desk> desk_;
   std::shared_ptr<metrics> counts_;
+  std::shared_ptr<const admission::current_keys> keys_;
   std::atomic<bool> draining_{false};
   std::atomic<bool> closing_{false};
 };

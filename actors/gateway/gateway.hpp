@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/admission/current_keys.hpp"
 #include "actors/request/submission.hpp"
 #include "actors/trust/credentials.hpp"
 #include "config/cluster.hpp"
@@ -24,8 +25,11 @@ struct gateway_options {
   std::vector<std::string> server_names;  ///< `gateway.server_names` of the cluster file
   config::limits limits;
   std::shared_ptr<trust::credentials> credentials;  ///< null: plain HTTP; else HTTPS only
-  /// Of the cluster: seeds the byte chains, so that nobody outside can compute or compare them.
+  /// Of the cluster: seeds the byte chains of those who have no key of their own, so that nobody
+  /// outside can compute or compare them.
   std::uint64_t chain_key = 0;
+  /// Who may send requests; null, or without keys: everybody.
+  std::shared_ptr<const admission::current_keys> keys;
   /// All models of the cluster file: known also while nobody serves them yet.
   std::vector<std::string> models;
   /// `system_fingerprint` of answers.

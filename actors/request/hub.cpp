@@ -402,8 +402,9 @@ class hub_desk : public desk {
   void cancel(request_id id, std::string reason) override {
     caf::anon_send(hub_, cancel_request{id, std::move(reason)});
   }
-  std::string timeline_json(const std::string& external_id) override {
-    return context_->timelines->get(external_id);
+  std::string timeline_json(const std::string& external_id,
+                            const std::optional<std::string>& of) override {
+    return context_->timelines->get(external_id, of);
   }
   std::string workers_json() override { return context_->board->to_json(*view_->get()); }
 

@@ -40,6 +40,7 @@ void write_job(msg::Job::Builder out, const job_terms& t, kj::ArrayPtr<const cap
   out.setDeadlineMs(static_cast<std::uint32_t>(t.deadline.count()));
   out.setLeaseMs(static_cast<std::uint32_t>(t.lease.count()));
   out.setAlone(t.alone);
+  out.setPrefixScope(t.prefix_scope);
   out.setTransferToken(kj::arrayPtr(t.token.data(), t.token.size()));
   if (done.anything()) done.write(out.initResume());
 }
@@ -98,10 +99,12 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
   auto exclude = d->initExclude(static_cast<unsigned>(l.exclude.size()));
   for (std::size_t i = 0; i < l.exclude.size(); ++i)
     exclude.set(static_cast<unsigned>(i), l.exclude[i]);
-  d->setSession(s.session);
+  // Two tenants may call their sessions alike.
+  d->setSession(s.session.empty() || s.tenant.empty() ? s.session : s.tenant + "/" + s.session);
   d->setResumedTokens(l.ledger.sampled());
   d->setMoveFrom(move_from);
   d->setQuarantine(l.alone());
+  d->setWorkload(s.tenant);
   return std::move(d).freeze();
 }
 

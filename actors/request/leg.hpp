@@ -112,6 +112,7 @@ struct job_terms {
   std::chrono::milliseconds lease;
   std::vector<std::uint8_t> token;
   bool alone = false;  ///< under suspicion: in steps of its own
+  std::uint64_t prefix_scope = 0;
 };
 
 /// The request without its prompt: what a decode worker needs when the prompt arrives with the KV.

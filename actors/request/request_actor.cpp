@@ -53,6 +53,7 @@ struct request_state {
     begun = self->clock().now();
     deadline = begun + what->timeout;
     account.id = what->external_id;
+    account.tenant = what->tenant;
     account.model = what->model;
     account.status = "running";
     for (std::size_t i = 0; i < what->prompts.size(); ++i)
@@ -240,8 +241,7 @@ struct request_state {
     r.route_reason = route->getReason().cStr();
     r.decode_worker = route->getDecode().getName().cStr();
     const auto& content = *what->prompts[l->prompt];
-    const job_terms terms{key,       context->self.name, left(), context->lease, one_time_token(),
-                          l->alone()};
+    const auto terms = terms_of(key, one_time_token(), l->alone());
     const bool apart = route->getPrefill().getName().size() > 0;
     auto decode = make_decode_job(terms, content, l->ledger, !apart, *route);
     if (!decode) return fail(unsendable(decode.error()));
@@ -545,8 +545,10 @@ struct request_state {
     check_workers(l);
   }
 
-  job_terms terms_of(const job_key& key, const std::vector<std::uint8_t>& token) const {
-    return {key, context->self.name, left(), context->lease, token, false};
+  job_terms terms_of(const job_key& key, std::vector<std::uint8_t> token,
+                     bool alone = false) const {
+    return {key,   context->self.name, left(), context->lease, std::move(token),
+            alone, what->prefix_scope};
   }
 
   // -- ends ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,9 @@ class client_sink {
 
 struct submission {
   request_id id;
-  std::string external_id;  ///< X-Request-Id
+  std::string external_id;         ///< X-Request-Id
+  std::string tenant;              ///< empty: there are none
+  std::uint64_t prefix_scope = 0;  ///< see `msg::Job`
   std::string model;
   std::vector<std::shared_ptr<const prompt_content>> prompts;
   std::uint16_t choices = 1;  ///< of each prompt
@@ -83,7 +86,9 @@ class desk {
   /// The client went away or stalled: everything of this request is released.
   virtual void cancel(request_id id, std::string reason) = 0;
   /// How a recent or running request travelled, as JSON; empty when it is not known (any more).
-  virtual std::string timeline_json(const std::string& external_id) = 0;
+  /// `of`: only if it is this tenant's; none: whosever.
+  virtual std::string timeline_json(const std::string& external_id,
+                                    const std::optional<std::string>& of = std::nullopt) = 0;
   /// What the workers last said of themselves, as JSON.
   virtual std::string workers_json() { return R"({"workers":[]})"; }
   /// Models with at least one ready route, and why the others have none.

@@ -105,6 +105,7 @@ std::string to_json(const timeline& t) {
   w.SetMaxDecimalPlaces(3);
   w.StartObject();
   text(w, "id", t.id);
+  if (!t.tenant.empty()) text(w, "tenant", t.tenant);
   text(w, "model", t.model);
   text(w, "status", t.status);
   w.Key("attempts");
@@ -127,9 +128,10 @@ std::string to_json(const timeline& t) {
 
 void timeline_store::put(const timeline& t) {
   std::lock_guard lock{mutex_};
-  auto [i, fresh] = by_id_.try_emplace(t.id, t);
+  key k{t.id, t.tenant};
+  auto [i, fresh] = by_id_.try_emplace(k, t);
   if (fresh) {
-    order_.push_back(t.id);
+    order_.push_back(std::move(k));
   } else {
     // A client may give the same id to another request, which then begins.
     auto settled = t.status == "running" ? nullptr : std::move(i->second.settled);
@@ -142,17 +144,19 @@ void timeline_store::put(const timeline& t) {
   }
 }
 
-void timeline_store::settle(const std::string& id, std::shared_ptr<const settlement> what) {
+void timeline_store::settle(const std::string& id, std::shared_ptr<const settlement> what,
+                            const std::string& tenant) {
   std::lock_guard lock{mutex_};
-  if (const auto i = by_id_.find(id); i != by_id_.end()) i->second.settled = std::move(what);
+  if (const auto i = by_id_.find({id, tenant}); i != by_id_.end())
+    i->second.settled = std::move(what);
 }
 
-std::string timeline_store::get(const std::string& id) const {
+std::string timeline_store::get(const std::string& id, const std::optional<std::string>& of) const {
   timeline found;
   {
     const std::lock_guard lock{mutex_};
-    const auto i = by_id_.find(id);
-    if (i == by_id_.end()) return {};
+    const auto i = of ? by_id_.find({id, *of}) : by_id_.lower_bound({id, {}});
+    if (i == by_id_.end() || i->first.first != id) return {};
     found = i->second;
   }
   return to_json(found);

@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::request {
@@ -41,6 +43,7 @@ inline constexpr std::size_t attempt_records_max = 32;
 /// A request's account of itself.
 struct timeline {
   std::string id;
+  std::string tenant;  ///< empty: there are none
   std::string model;
   std::string status;  ///< running, done, failed, cancelled
   std::vector<attempt_record> attempts;
@@ -58,19 +61,23 @@ std::string to_json(const timeline& t);
 /// Finished timelines that are kept for `GET /debug/requests/{id}`; the oldest are forgotten.
 inline constexpr std::size_t timelines_max = 1'000;
 
-/// The last requests' timelines by external id. Thread-safe.
+/// The last requests' timelines by external id, which clients choose: each tenant has its own.
+/// Thread-safe.
 class timeline_store {
  public:
   /// Keeps what was settled of it before.
   void put(const timeline& t);
   /// Of a request that is known here.
-  void settle(const std::string& id, std::shared_ptr<const settlement> what);
-  std::string get(const std::string& id) const;
+  void settle(const std::string& id, std::shared_ptr<const settlement> what,
+              const std::string& tenant = {});
+  /// `of`: only this tenant's; none: whosever, the first by tenant of several. Empty: not known.
+  std::string get(const std::string& id, const std::optional<std::string>& of = std::nullopt) const;
 
  private:
+  using key = std::pair<std::string, std::string>;  ///< external id, tenant
   mutable std::mutex mutex_;
-  std::map<std::string, timeline> by_id_;
-  std::deque<std::string> order_;
+  std::map<key, timeline> by_id_;
+  std::deque<key> order_;
 };
 
 }  // namespace troupe::request

@@ -26,6 +26,7 @@ route_query read(msg::RouteRequest::Reader in) {
   q.session = in.getSession().cStr();
   q.move_from = in.getMoveFrom().cStr();
   q.quarantine = in.getQuarantine();
+  q.workload = in.getWorkload().cStr();
   return q;
 }
 

@@ -62,6 +62,7 @@ struct job {
   std::size_t content_bytes = 0;  ///< of the whole, once it is being prepared
   time_point part_came;           ///< the last part of it
   std::vector<std::uint64_t> chain;
+  std::uint64_t prefix_scope = 0;
   std::vector<engine::resumed_choice> resume;
   std::uint8_t priority = 0;
   bool probe = false;  ///< asks only whether this worker works

@@ -79,6 +79,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
     spec.resumed = !p.resume.empty();
     spec.alone = p.alone;
     spec.chain = std::move(p.chain);
+    spec.prefix_scope = p.prefix_scope;
     if (auto submitted = engine.submit(std::move(spec)); !submitted)
       return engine_refusal(std::move(submitted).error());
     result.offer = std::move(offer);
@@ -99,6 +100,7 @@ std::optional<refusal> submit(preparation& p, msg::Completion::Reader request,
   spec->alone = p.alone;
   spec->probe = p.probe;
   spec->chain = std::move(p.chain);
+  spec->prefix_scope = p.prefix_scope;
   spec->resume = std::move(p.resume);
   spec->prefill_here = p.kind == job_kind::whole;
   if (auto submitted = engine.submit(*std::move(spec)); !submitted)

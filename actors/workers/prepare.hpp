@@ -29,6 +29,7 @@ struct preparation {
   bool alone = false;
   bool probe = false;
   std::vector<std::uint64_t> chain;
+  std::uint64_t prefix_scope = 0;
   std::vector<engine::resumed_choice> resume;
   std::shared_ptr<const kj::Array<capnp::word>> content;
   std::shared_ptr<transfer::offer_of_kv>

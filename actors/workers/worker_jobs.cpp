@@ -117,6 +117,7 @@ job* worker_state::take(msg::Job::Reader in, job_kind kind) {
   j.content = *std::move(content);
   j.part_came = now();
   for (auto h : in.getChain()) j.chain.push_back(h);
+  j.prefix_scope = in.getPrefixScope();
   j.resume = read_resume(in.getResume());
   j.priority = in.getPriority();
   j.alone = in.getAlone();
@@ -187,6 +188,7 @@ preparation worker_state::preparation_of(job& j) {
   p.alone = j.alone;
   p.probe = j.probe;
   p.chain = std::move(j.chain);
+  p.prefix_scope = j.prefix_scope;
   p.resume = std::move(j.resume);
   assembling_bytes -= j.content.bytes();
   j.content_bytes = j.content.bytes();

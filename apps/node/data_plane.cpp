@@ -1,5 +1,6 @@
 #include "apps/node/data_plane.hpp"
 
+#include "actors/admission/tenants.hpp"
 #include "actors/drain/drain_actor.hpp"
 #include "actors/gateway/gateway_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
@@ -8,9 +9,6 @@
 
 #include <caf/all.hpp>
 
-#include <openssl/sha.h>
-
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -27,16 +25,6 @@ constexpr std::chrono::milliseconds gateway_stop_ms{5'000};
 /// In `health.restart_period`: no limit. A port that another process has taken may come free at any
 /// time, and meanwhile this host serves the other gateways; the back-off bounds what trying costs.
 constexpr std::uint32_t gateway_restarts_max = std::numeric_limits<std::uint32_t>::max();
-
-/// The same at every gateway of a cluster, another in each cluster.
-std::uint64_t chain_key(const std::string& cluster_id) {
-  const std::string text = "troupe prompt chain of " + cluster_id;
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  std::uint64_t key = 0;
-  std::memcpy(&key, digest, sizeof key);
-  return key;
-}
 
 std::vector<std::string> model_names(const config::cluster& c) {
   std::vector<std::string> names;
@@ -65,9 +53,10 @@ void lasting_desk::cancel(request::request_id id, std::string reason) {
   if (auto d = get()) d->cancel(id, std::move(reason));
 }
 
-std::string lasting_desk::timeline_json(const std::string& external_id) {
+std::string lasting_desk::timeline_json(const std::string& external_id,
+                                        const std::optional<std::string>& of) {
   auto d = get();
-  return d ? d->timeline_json(external_id) : std::string{};
+  return d ? d->timeline_json(external_id, of) : std::string{};
 }
 
 std::string lasting_desk::workers_json() {
@@ -82,7 +71,9 @@ std::vector<request::desk::model_state> lasting_desk::models() {
 
 data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster,
                        data_plane_ground ground)
-    : system_(system), cluster_(cluster), ground_(std::move(ground)) {}
+    : system_(system), cluster_(cluster), ground_(std::move(ground)) {
+  keys_->set(admission::keys_of(cluster_));
+}
 
 data_plane::~data_plane() {
   if (opened_) caf::anon_send_exit(opened_, caf::exit_reason::user_shutdown);
@@ -167,7 +158,8 @@ expected<caf::actor> data_plane::listen() {
   o.port = here.port;
   o.server_names = here.server_names;
   o.limits = cluster_.limits;
-  o.chain_key = chain_key(cluster_.section.id);
+  o.chain_key = admission::cluster_chain_key(cluster_.section.id);
+  o.keys = keys_;
   o.models = model_names(cluster_);
   o.metrics = metrics_;
   o.credentials = ground_.gateway_credentials;

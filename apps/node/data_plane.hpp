@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/admission/current_keys.hpp"
 #include "actors/capacity/cost_model.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/link/post_office.hpp"
@@ -32,7 +33,8 @@ class lasting_desk : public request::desk {
   void set(std::shared_ptr<request::desk> next);
   expected<void> submit(request::submission s) override;
   void cancel(request::request_id id, std::string reason) override;
-  std::string timeline_json(const std::string& external_id) override;
+  std::string timeline_json(const std::string& external_id,
+                            const std::optional<std::string>& of) override;
   std::string workers_json() override;
   std::vector<model_state> models() override;
 
@@ -105,6 +107,7 @@ class data_plane {
   caf::actor_system& system_;
   const config::cluster& cluster_;
   data_plane_ground ground_;
+  std::shared_ptr<admission::current_keys> keys_ = std::make_shared<admission::current_keys>();
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
   /// Hub and gateway count here, whichever incarnation.
   std::shared_ptr<prometheus::Registry> metrics_ = std::make_shared<prometheus::Registry>();

@@ -70,6 +70,7 @@ struct prefill_spec {
   bool alone = false;  ///< never in one pass with others
   std::vector<std::uint64_t>
       chain;  ///< byte-block chain of the prompt, reported with the cached prefix
+  std::uint64_t prefix_scope = 0;  ///< only jobs of the same one find each other's prefixes
   /// Positions before this are not exported. Not known before decode has answered: until
   /// `grant_delivery` nothing is exported, computing goes on.
 };
@@ -92,6 +93,7 @@ struct generate_spec {
   /// counter but `probes`. One at a time.
   bool probe = false;
   std::vector<std::uint64_t> chain;
+  std::uint64_t prefix_scope = 0;  ///< as of a prefill
   /// Empty, or one per choice: then it ranks before others of its priority.
   std::vector<resumed_choice> resume;
   /// true: the engine computes what its cache lacks. false: KV of [keep, size - 1) comes by

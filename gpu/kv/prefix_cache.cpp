@@ -12,10 +12,11 @@ position common_prefix(std::span<const token_id> a, std::span<const token_id> b)
                                a.begin());
 }
 
-prefix_cache::match prefix_cache::find(std::span<const token_id> tokens) {
+prefix_cache::match prefix_cache::find(std::span<const token_id> tokens, prefix_scope scope) {
   auto best = entries_.end();
   position length = 0;
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
+    if (it->scope != scope) continue;
     const auto common = common_prefix(it->tokens, tokens);
     if (common > length) {
       length = common;
@@ -28,10 +29,11 @@ prefix_cache::match prefix_cache::find(std::span<const token_id> tokens) {
 }
 
 void prefix_cache::insert(sequence kv, std::vector<token_id> tokens,
-                          std::vector<std::uint64_t> chain) {
+                          std::vector<std::uint64_t> chain, prefix_scope scope) {
   if (entries_max_ == 0 || tokens.empty()) return;
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    if (it->tokens.size() < tokens.size() || common_prefix(it->tokens, tokens) != tokens.size())
+    if (it->scope != scope || it->tokens.size() < tokens.size() ||
+        common_prefix(it->tokens, tokens) != tokens.size())
       continue;
     // Covered already, but perhaps told under other hashes: the same tokens may come from other
     // bytes.
@@ -47,11 +49,12 @@ void prefix_cache::insert(sequence kv, std::vector<token_id> tokens,
   }
   kv.hand_to(holder::cache);
   announce(chain);
-  entries_.push_front({std::move(kv), std::move(tokens), std::move(chain)});
+  entries_.push_front({std::move(kv), std::move(tokens), std::move(chain), scope});
   const std::span<const token_id> longest = entries_.front().tokens;
   for (auto it = std::next(entries_.begin()); it != entries_.end();) {
     const auto here = it++;
-    if (common_prefix(here->tokens, longest) == here->tokens.size()) drop(here);
+    if (here->scope == scope && common_prefix(here->tokens, longest) == here->tokens.size())
+      drop(here);
   }
   while (entries_.size() > entries_max_) evict_one();
 }

@@ -20,10 +20,14 @@ position common_prefix(std::span<const token_id> a, std::span<const token_id> b)
 /// itself doesn't need them).
 inline constexpr std::size_t entry_hashes_max = 65'536;
 
+/// Whose prompts may find an entry: those of the same scope alone (a tenant's; 0: everybody's who
+/// has none of their own).
+using prefix_scope = std::uint64_t;
+
 /// Sequences of finished jobs, kept for reuse: least recently used go first. Reuse is exact, token
-/// by token; the byte-block hashes are only what routers are told. Limits: `entries_max` sequences
-/// (the oldest is dropped), and cells are taken back by whoever needs them (`evict_one`). Pure
-/// bookkeeping; one thread.
+/// by token, within a scope; the byte-block hashes are only what routers are told. Limits:
+/// `entries_max` sequences (the oldest is dropped), and cells are taken back by whoever needs them
+/// (`evict_one`). Pure bookkeeping; one thread.
 class prefix_cache {
  public:
   explicit prefix_cache(std::size_t entries_max) : entries_max_(entries_max) {}
@@ -33,11 +37,12 @@ class prefix_cache {
     position length = 0;
   };
   /// The entry with the longest prefix in common; it becomes the most recently used one.
-  match find(std::span<const token_id> tokens);
+  match find(std::span<const token_id> tokens, prefix_scope scope = 0);
 
   /// Keeps a sequence that holds [0, tokens.size()). What it makes superfluous is dropped; when an
   /// entry already covers it, that one is kept instead.
-  void insert(sequence kv, std::vector<token_id> tokens, std::vector<std::uint64_t> chain);
+  void insert(sequence kv, std::vector<token_id> tokens, std::vector<std::uint64_t> chain,
+              prefix_scope scope = 0);
   /// Drops the least recently used entry. False: there is none.
   bool evict_one();
   void clear();
@@ -56,6 +61,7 @@ class prefix_cache {
     sequence kv;
     std::vector<token_id> tokens;
     std::vector<std::uint64_t> chain;
+    prefix_scope scope = 0;
   };
   using entries = std::list<entry>;
 

@@ -67,10 +67,12 @@ void fake_desk::cancel(request::request_id id, std::string reason) {
   changed_.notify_all();
 }
 
-std::string fake_desk::timeline_json(const std::string& external_id) {
+std::string fake_desk::timeline_json(const std::string& external_id,
+                                     const std::optional<std::string>& of) {
   const std::lock_guard lock{mutex_};
-  const auto known = std::any_of(jobs_.begin(), jobs_.end(),
-                                 [&](const auto& j) { return j->s.external_id == external_id; });
+  const auto known = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& j) {
+    return j->s.external_id == external_id && (!of || j->s.tenant == *of);
+  });
   return known ? R"({"status":"running"})" : "";
 }
 

@@ -38,7 +38,8 @@ class fake_desk final : public request::desk {
 
   expected<void> submit(request::submission s) override;
   void cancel(request::request_id id, std::string reason) override;
-  std::string timeline_json(const std::string& external_id) override;
+  std::string timeline_json(const std::string& external_id,
+                            const std::optional<std::string>& of) override;
   std::vector<model_state> models() override;
 
   /// Waits until so many requests were cancelled; their reasons.

@@ -51,7 +51,7 @@ bool batching_engine::set_one_aside() {
   auto& j = **idle;
   j.claim = queue_claim::take(claims_, submit_queue_jobs_max);
   if (!j.claim) return false;
-  keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j.chain);
+  keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j);
   release_kv(j);
   j.state = job_state::waiting;
   aside_.push_back(std::move(*idle));
@@ -65,7 +65,7 @@ batching_engine::prefix batching_engine::longest_prefix(const job& j) {
   if (!limits_.prefix_reuse || j.probe) return {};
   const auto wanted = std::span<const token_id>(j.prompt).first(j.base_size());
   prefix best;
-  if (const auto cached = cache_.find(wanted); cached.kv != nullptr)
+  if (const auto cached = cache_.find(wanted, j.scope); cached.kv != nullptr)
     best = {cached.kv, cached.length, 0};
   const auto consider = [&](const kv::sequence& kv, const job& owner, const choice_run* c) {
     const std::span<const token_id> prompt = owner.prompt;
@@ -79,6 +79,7 @@ batching_engine::prefix batching_engine::longest_prefix(const job& j) {
   };
   for (const auto& other : running_) {
     if (other->state != job_state::running || other->awaits_imports() || other->probe) continue;
+    if (other->scope != j.scope) continue;
     if (other->base) consider(*other->base, *other, nullptr);
     for (const auto& c : other->choices)
       if (c.kv) consider(*c.kv, *other, &c);

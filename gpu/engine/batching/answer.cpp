@@ -112,7 +112,7 @@ void batching_engine::retire_sequence(job& j, choice_run& c) {
   tokens.insert(tokens.end(), c.ids.begin() + static_cast<std::ptrdiff_t>(j.answer_in_prompt),
                 c.ids.end());
   tokens.resize(kv.end());
-  keep_in_cache(std::move(kv), std::move(tokens), j.chain);
+  keep_in_cache(std::move(kv), std::move(tokens), j);
 }
 
 void batching_engine::finish_if_done(job& j) {

@@ -170,8 +170,7 @@ class batching_engine final : public engine {
   void tell_cost(job& j);
   void fail(job& j, error why, bool retryable);
   void sweep();
-  void keep_in_cache(kv::sequence kv, std::vector<token_id> tokens,
-                     const std::vector<std::uint64_t>& chain);
+  void keep_in_cache(kv::sequence kv, std::vector<token_id> tokens, const job& of);
   void report_prefixes();
   void publish();
   std::chrono::microseconds since(clock_time start) const {

@@ -3,6 +3,7 @@
 #include "gpu/engine/engine.hpp"
 #include "gpu/engine/sampler.hpp"
 #include "gpu/kv/kv_pool.hpp"
+#include "gpu/kv/prefix_cache.hpp"
 #include "gpu/text/text_model.hpp"
 
 #include <atomic>
@@ -77,6 +78,7 @@ struct job {
   bool resumed = false;                 ///< a client has a part of its answer already
   std::uint32_t alone_passes_left = 0;  ///< passes in which it samples that must be its own
   std::vector<std::uint64_t> chain;
+  kv::prefix_scope scope = 0;
   std::uint64_t age =
       0;  ///< smaller is older; kept when pre-empted, so that a job's rank only rises
   job_state state = job_state::waiting;

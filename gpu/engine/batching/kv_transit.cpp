@@ -61,8 +61,7 @@ bool batching_engine::deliver_piece(job& j) {
   if (j.delivered >= j.base_size()) {
     tell_cost(j);
     sink_->on_prefill_done(j.id, j.cached, j.queued, j.computed);
-    if (j.prompt_in)
-      keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j.chain);
+    if (j.prompt_in) keep_in_cache(std::move(*j.base), {j.prompt.begin(), j.prompt.end() - 1}, j);
     end(j);
     return false;
   }

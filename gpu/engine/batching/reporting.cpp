@@ -45,9 +45,8 @@ void batching_engine::sweep() {
   if (running_.size() + waiting_.size() + aside_.size() != before) report_.worked = true;
 }
 
-void batching_engine::keep_in_cache(kv::sequence kv, std::vector<token_id> tokens,
-                                    const std::vector<std::uint64_t>& chain) {
-  if (limits_.prefix_reuse) cache_.insert(std::move(kv), std::move(tokens), chain);
+void batching_engine::keep_in_cache(kv::sequence kv, std::vector<token_id> tokens, const job& of) {
+  if (limits_.prefix_reuse) cache_.insert(std::move(kv), std::move(tokens), of.chain, of.scope);
 }
 
 void batching_engine::report_prefixes() {

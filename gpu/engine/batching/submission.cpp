@@ -77,6 +77,7 @@ expected<void> batching_engine::submit(prefill_spec spec) {
   if (!made) return made.error();
   if (spec.alone) (*made)->alone_passes_left = alone_passes;
   (*made)->resumed = spec.resumed;
+  (*made)->scope = spec.prefix_scope;
   queue_.push(submit_command{std::move(*made)});
   return ok;
 }
@@ -99,6 +100,7 @@ expected<void> batching_engine::submit(generate_spec spec) {
   if (!made) return made.error();
   auto& j = **made;
   j.generate = true;
+  j.scope = spec.prefix_scope;
   j.resumed = !spec.resume.empty();
   if (spec.alone) j.alone_passes_left = alone_passes;
   j.max_tokens = spec.max_tokens;

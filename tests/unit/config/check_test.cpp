@@ -540,6 +540,16 @@ TEST_CASE("what a tenant's limit does not set follows from what is guaranteed", 
         std::string::npos);
 }
 
+TEST_CASE("operators' keys are nobody else's, and want tenants", "[config]") {
+  sample s;
+  s.cluster += "operator_keys = ['" + hash_b + "']\n";
+  CHECK(joined(problems_of(s.text())).find("3:17: `operator_keys` has no effect") == 0);
+  s.rest = tenant_text("a", hash_a);
+  CHECK(problems_of(s.text()).empty());
+  s.rest = tenant_text("a", std::string(64, 'b'));
+  CHECK(joined(problems_of(s.text())).find("is also among `operator_keys`") != std::string::npos);
+}
+
 TEST_CASE("who may come in beyond loopback is named at each check", "[config]") {
   sample s;
   CHECK(warnings(*parse_text(s.text()).value).empty());

@@ -282,3 +282,25 @@ TEST_CASE("a worker that fails a prompt again is the latest that did") {
   l.avoid("a");
   CHECK(l.exclude == std::vector<std::string>{"b", "a"});
 }
+
+TEST_CASE("whose request it is goes to the router and to both workers") {
+  submission s;
+  s.prompts = {std::make_shared<prompt_content>(content(100))};
+  s.tenant = "acme";
+  s.session = "one";
+  const auto asked = make_route_request(s, leg{0, 1}, {}, "requests/h");
+  REQUIRE(asked);
+  msg::view<msg::RouteRequest> in{*asked};
+  CHECK(std::string{in->getWorkload().cStr()} == "acme");
+  // Another tenant's session of that name is another.
+  CHECK(std::string{in->getSession().cStr()} == "acme/one");
+  auto t = terms();
+  t.prefix_scope = 99;
+  route way;
+  const auto prefill = make_prefill_job(t, *s.prompts[0], stream_ledger{1}, way.r.asReader());
+  const auto decode = make_decode_job(t, *s.prompts[0], stream_ledger{1}, false, way.r.asReader());
+  REQUIRE(prefill);
+  REQUIRE(decode);
+  CHECK(msg::view<msg::PrefillJob> { *prefill } -> getJob().getPrefixScope() == 99);
+  CHECK(msg::view<msg::DecodeJob> { *decode } -> getJob().getPrefixScope() == 99);
+}

@@ -107,6 +107,22 @@ TEST_CASE("the store keeps the last of each id, and forgets the oldest above its
   CHECK(store.get("nobody").empty());
 }
 
+TEST_CASE("each tenant has its own timelines, also under the same id") {
+  timeline_store store;
+  auto t = whole();
+  t.id = "x";
+  for (const std::string tenant : {"b", "a"}) {
+    t.tenant = tenant;
+    store.put(t);
+  }
+  CHECK_THAT(store.get("x", "a"), Catch::Contains("\"tenant\":\"a\""));
+  CHECK_THAT(store.get("x", "b"), Catch::Contains("\"tenant\":\"b\""));
+  CHECK(store.get("x", "c").empty());
+  CHECK(store.get("x", "").empty());
+  CHECK_FALSE(store.get("x").empty());
+  CHECK(store.get("w").empty());
+}
+
 TEST_CASE("a timeline tells what a request has cost, and keeps it when it is put in again") {
   timeline_store store;
   auto t = whole();

@@ -222,6 +222,41 @@ TEST_CASE("engine: requests share the KV of what they have in common") {
   CHECK(r.events.prefixes == std::multiset<std::uint64_t>{11, 12, 13});
 }
 
+TEST_CASE("engine: KV is shared within a scope only, also that of who still runs") {
+  rig r;
+  const auto of = [](job_id id, std::uint64_t scope) {
+    auto spec = generate(id, prompt_of(500), 20);
+    spec.prefix_scope = scope;
+    return spec;
+  };
+  REQUIRE(r.machine->submit(of(1, 7)));
+  for (int i = 0; i < 5; ++i) r.step();
+  REQUIRE(r.events.done.empty());  // it runs, with all of its prompt
+  REQUIRE(r.machine->submit(of(2, 8)));
+  REQUIRE(r.machine->submit(of(3, 7)));
+  r.run();
+  CHECK(r.events.started.at(2) == 0);
+  CHECK(r.events.started.at(3) == 499);
+  // And what they have left.
+  REQUIRE(r.machine->submit(of(4, 0)));
+  REQUIRE(r.machine->submit(of(5, 8)));
+  r.run();
+  CHECK(r.events.started.at(4) == 0);
+  CHECK(r.events.started.at(5) == 499);
+  // Of prefill workers, too.
+  for (const job_id id : {job_id{6}, job_id{7}}) {
+    prefill_spec spec;
+    spec.id = id;
+    spec.tokens = prompt_of(500);
+    spec.prefix_scope = id == 6 ? 9 : 7;
+    REQUIRE(r.machine->submit(spec));
+    r.machine->grant_delivery(id, 0);
+  }
+  r.run();
+  CHECK(r.events.prefill_cached.at(6) == 0);
+  CHECK(r.events.prefill_cached.at(7) == 499);
+}
+
 TEST_CASE("engine: without prefix reuse nothing is kept") {
   batching_limits limits;
   limits.prefix_reuse = false;

@@ -21,11 +21,12 @@ struct fixture {
   pool books{10'000, 64, memory};
   prefix_cache cache{4};
 
-  void keep(std::vector<token_id> tokens, std::vector<std::uint64_t> chain = {}) {
+  void keep(std::vector<token_id> tokens, std::vector<std::uint64_t> chain = {},
+            prefix_scope scope = 0) {
     auto kv = books.open(holder::job);
     REQUIRE(kv);
     kv->extend(0, static_cast<position>(tokens.size()));
-    cache.insert(std::move(*kv), std::move(tokens), std::move(chain));
+    cache.insert(std::move(*kv), std::move(tokens), std::move(chain), scope);
   }
 };
 
@@ -138,4 +139,22 @@ TEST_CASE(
   CHECK(p.predict(100'000) < 1300);
   for (int i = 0; i < 500; ++i) p.learn(1);
   CHECK(p.predict(100'000) == output_predictor::tokens_min);
+}
+
+TEST_CASE("prefix cache: who has a scope of their own finds and hides nothing of others'") {
+  // How it can fail: a tenant learns from the time of an answer what another has asked; an entry of
+  // one makes way for the same tokens of another, who then computes them again.
+  fixture f;
+  f.keep({1, 2, 3, 4}, {10}, 7);
+  const std::vector<token_id> wanted{1, 2, 3};
+  CHECK(f.cache.find(wanted).kv == nullptr);
+  CHECK(f.cache.find(wanted, 8).kv == nullptr);
+  CHECK(f.cache.find(wanted, 7).length == 3);
+  f.keep({1, 2}, {11}, 8);        // a beginning of the other's
+  f.keep({1, 2, 3, 4, 5}, {12});  // longer than the others'
+  CHECK(f.cache.size() == 3);
+  CHECK(f.cache.find(wanted, 8).length == 2);
+  CHECK(f.cache.find(wanted, 7).length == 3);
+  f.keep({1, 2, 3, 4, 6}, {13}, 7);
+  CHECK(f.cache.size() == 3);
 }
