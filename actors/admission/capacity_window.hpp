@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace troupe::admission {
@@ -10,25 +11,27 @@ namespace troupe::admission {
 ///
 /// Places: the slots of all ready workers that decode. What other gateways use is known from the
 /// workers' reports, up to a second late; so of what is free, each gateway takes its share until
-/// the next report. Prompts: only as many tokens as the next step of each worker that prefills has
-/// room for, and at least one prompt: a queue there would be time to the first token of everybody
-/// in it.
+/// the next report: as much of all as it has of what is in use, and at least one of so many
+/// gateways. Prompts: one for each worker that prefills, and beyond that only as many tokens as
+/// these take up at once: a queue there would be time to the first token of everybody in it.
 class capacity_window {
  public:
   struct supply {
     std::uint32_t slots = 0;           ///< of workers that decode
     std::uint32_t in_use = 0;          ///< of them, as reports say: running or queued, anybody's
-    std::uint64_t prefill_tokens = 0;  ///< of a step, summed over workers that prefill
+    std::uint64_t prefill_tokens = 0;  ///< that workers which prefill take up at once, together
     std::uint32_t gateways = 1;
+    std::uint32_t prefill_workers = 1;
   };
   void update(const supply& s) {
     supply_ = s;
-    const auto share = std::max<std::uint32_t>(1, s.gateways);
     const auto in_use = std::max(s.in_use, open_);  // our own are no news
-    if (share == 1) {
+    share_ = std::max(1.0 / std::max<std::uint32_t>(1, s.gateways),
+                      in_use == 0 ? 0 : static_cast<double>(open_) / in_use);
+    if (s.gateways <= 1) {
       limit_ = s.slots;
     } else if (in_use <= s.slots) {
-      limit_ = open_ + (s.slots - in_use + share - 1) / share;
+      limit_ = open_ + part_of(s.slots - in_use);
     } else {
       limit_ = std::max<std::uint32_t>(
           1, static_cast<std::uint32_t>(std::uint64_t{open_} * s.slots / in_use));
@@ -38,12 +41,14 @@ class capacity_window {
 
   bool has_room() const {
     if (open_ >= limit_) return false;
-    return prefilling_ == 0 ||
-           prefilling_tokens_ <
-               supply_.prefill_tokens / std::max<std::uint32_t>(1, supply_.gateways);
+    return prefilling_ < part_of(std::max<std::uint32_t>(1, supply_.prefill_workers)) ||
+           static_cast<double>(prefilling_tokens_) <
+               share_ * static_cast<double>(supply_.prefill_tokens);
   }
-  void began(std::uint64_t prompt_tokens) {
-    ++open_;
+  /// `places`: answers that are sampled at once. One request may go beyond the limit by what it has
+  /// more than one: otherwise a wide one would wait for ever behind narrow ones.
+  void began(std::uint64_t prompt_tokens, std::uint32_t places = 1) {
+    open_ += places;
     ++prefilling_;
     prefilling_tokens_ += prompt_tokens;
   }
@@ -52,14 +57,19 @@ class capacity_window {
     prefilling_tokens_ -= std::min(prefilling_tokens_, prompt_tokens);
   }
   /// After `prefilled`.
-  void ended() { --open_; }
+  void ended(std::uint32_t places = 1) { open_ -= std::min(open_, places); }
 
   std::uint32_t open() const { return open_; }
   std::uint32_t limit() const { return limit_; }
   std::uint32_t slots() const { return supply_.slots; }
 
  private:
+  std::uint32_t part_of(std::uint32_t all) const {
+    return static_cast<std::uint32_t>(std::ceil(share_ * all));
+  }
+
   supply supply_;
+  double share_ = 1;
   std::uint32_t limit_ = 0;
   std::uint32_t open_ = 0;
   std::uint32_t prefilling_ = 0;

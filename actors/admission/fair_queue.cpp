@@ -93,6 +93,15 @@ const queued_request* fair_queue::first_of(const std::string& tenant, service_cl
   return nullptr;
 }
 
+std::vector<std::string> fair_queue::waiting_tenants(service_class how) const {
+  std::vector<std::string> out;
+  for (const auto& [key, l] : levels_)
+    if (key.first == how)
+      for (const auto& [name, t] : l.tenants)
+        if (!t.waiting.empty()) out.push_back(name);
+  return out;
+}
+
 double fair_queue::mu_of(const std::string& tenant, service_class how) const {
   double sum = 0;
   for (const auto& [key, l] : levels_)

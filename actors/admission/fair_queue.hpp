@@ -65,6 +65,8 @@ class fair_queue {
   /// MU that would begin before another request like this one, if all that wait stayed as they are:
   /// all of levels above; of its own, what others get until its tenant's counter has come to it.
   double mu_ahead(const queued_request& r) const;
+  /// Those with a request of this class.
+  std::vector<std::string> waiting_tenants(service_class how) const;
   /// In MU by weight.
   double counter(const std::string& tenant, service_class how, std::uint8_t priority) const;
 

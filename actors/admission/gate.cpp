@@ -19,21 +19,42 @@ std::string budget_name(const std::string& tenant, const std::string& model) {
 
 gate::gate(std::vector<tenant_limits> limits, std::string gateway,
            std::vector<std::string> gateways, std::uint64_t incarnation, time_point now)
-    : gateway_(std::move(gateway)) {
-  for (auto& l : limits) {
-    models_[l.model];
-    auto& p = parties_[{l.tenant, l.model}];
-    if (l.guaranteed_per_minute > 0 || l.open_max > 0)
-      p.budget = std::make_unique<budget_holder>(
-          budget_terms{l.guaranteed_per_minute, l.burst, l.floor_per_minute, l.open_max,
-                       gateways.size()},
-          owner_order(budget_name(l.tenant, l.model), gateways), incarnation, now);
-    p.limits = std::move(l);
+    : gateway_(std::move(gateway)), gateways_(std::move(gateways)), incarnation_(incarnation) {
+  for (auto& l : limits) add(std::move(l), now);
+}
+
+void gate::add(tenant_limits l, time_point now) {
+  models_[l.model];
+  auto& p = parties_[{l.tenant, l.model}];
+  const budget_terms terms{l.guaranteed_per_minute, l.burst, l.floor_per_minute, l.open_max,
+                           gateways_.size()};
+  if (l.guaranteed_per_minute <= 0 && l.open_max == 0) {
+    p.budget.reset();
+  } else if (p.budget) {
+    p.budget->set_terms(terms, now);
+  } else {
+    p.budget = std::make_unique<budget_holder>(
+        terms, owner_order(budget_name(l.tenant, l.model), gateways_), incarnation_, now);
+    for (const auto& [gateway, is] : reachable_) p.budget->reachable(gateway, is, now);
   }
+  p.known = true;
+  p.limits = std::move(l);
+}
+
+void gate::set_limits(std::vector<tenant_limits> limits, time_point now) {
+  // Whoever begins anew in the same incarnation would be taken for an old word of it.
+  if (incarnation_ % sets_max != sets_max - 1) ++incarnation_;
+  for (auto& [name, p] : parties_) p.known = false;
+  for (auto& l : limits) add(std::move(l), now);
+  std::erase_if(parties_, [&](const auto& x) {
+    return !x.second.known && x.second.unsettled == 0 &&
+           models_.at(x.first.second).queue.size_of(x.first.first) == 0;
+  });
 }
 
 bool gate::knows(const std::string& tenant, const std::string& model) const {
-  return parties_.contains({tenant, model});
+  const auto i = parties_.find({tenant, model});
+  return i != parties_.end() && i->second.known;
 }
 
 double gate::guaranteed_waiting(const party& p, const model_state& m) const {
@@ -44,6 +65,20 @@ double gate::guaranteed_waiting(const party& p, const model_state& m) const {
 /// would take whatever comes free, and a large one would never find enough.
 double gate::usual_mu(const party& p, double mu) { return p.mean_mu > 0 ? p.mean_mu : mu; }
 
+bool gate::has_place(const party& p) const {
+  const auto most = p.budget ? p.budget->open_allowed() : std::nullopt;
+  return !most || p.open < *most;
+}
+
+/// Until the tenant's own running requests make room for one more.
+seconds gate::concurrency_wait(const party& p, const model_state& m) const {
+  const auto most = p.limits.open_max;
+  if (most == 0) return seconds{0};
+  const auto before = p.open + m.queue.size_of(p.limits.tenant);
+  if (before < most) return seconds{0};
+  return p.mean_run * static_cast<double>(before + 1 - most) / most;
+}
+
 /// Of a tenant that has nothing but its budget.
 seconds gate::budget_wait(party& p, const model_state& m, double mu, time_point now) {
   if (p.limits.best_effort_weight > 0 || p.limits.guaranteed_per_minute <= 0) return seconds{0};
@@ -51,7 +86,8 @@ seconds gate::budget_wait(party& p, const model_state& m, double mu, time_point 
 }
 
 seconds gate::capacity_wait(const model_state& m, const queued_request& r, time_point now) const {
-  if (m.window.has_room() && m.queue.empty()) return seconds{0};
+  // Who waits nevertheless, waits for limits of their own.
+  if (m.window.has_room()) return seconds{0};
   const double rate = m.drain.per_second();
   const double ahead = m.queue.mu_ahead(r) - m.drain.since_last(now);
   if (ahead <= 0) return seconds{0};
@@ -84,6 +120,11 @@ bool gate::check(party& p, model_state& m, const queued_request& r, time_point n
     return refuse("tenant_limit", 429, own - allowed,
                   fmt::format("Tenant '{}' has used its {:g} model units per minute of model '{}'.",
                               l.tenant, l.guaranteed_per_minute, l.model));
+  if (const auto own = concurrency_wait(p, m); own > allowed)
+    return refuse("tenant_concurrency", 429, own - allowed,
+                  fmt::format("Tenant '{}' has {} requests of model '{}' running, which is its "
+                              "limit, and others waiting.",
+                              l.tenant, l.open_max, l.model));
   if (m.window.slots() == 0)
     return refuse("model_not_ready", 503, retry_after_unknown,
                   fmt::format("No engine of model '{}' is ready.", l.model));
@@ -130,7 +171,7 @@ bool gate::arrive(const arrival& a, time_point now, refusal& why) {
 bool gate::may_begin(const queued_request& r, const std::string& model, time_point now) {
   auto& p = at(r.tenant, model);
   if (!p.budget) return true;
-  if (const auto most = p.budget->open_allowed(); most && p.open >= *most) return false;
+  if (!has_place(p)) return false;
   return r.how == service_class::best_effort || p.budget->affords(r.mu, now);
 }
 
@@ -138,25 +179,29 @@ void gate::begin(const queued_request& r, const std::string& model, model_state&
                  time_point now) {
   auto& p = at(r.tenant, model);
   if (r.how == service_class::guaranteed && p.budget) p.budget->spend(r.mu, now);
-  const auto tokens = waiting_.at(r.id).prompt_tokens;
-  waiting_.erase(r.id);
+  const auto w = waiting_.find(r.id);
+  const auto tokens = w->second.prompt_tokens;
+  const auto places = std::max<std::uint32_t>(1, w->second.places);
+  waiting_.erase(w);
   m.drain.began(r.mu, m.waited, now);
   m.waited = !m.queue.empty();
-  m.window.began(tokens);
+  m.window.began(tokens, places);
   ++p.open;
   ++p.admitted;
+  ++p.unsettled;
   p.reserved += r.mu;
-  running_[r.id] = {&p, &m, r.how, r.mu, tokens, false};
+  running_[r.id] = {&p, &m, r.how, r.mu, tokens, places, now};
 }
 
 /// Best-effort requests whose tenant's budget has room for them by now.
 void gate::promote(const std::string& model, model_state& m, time_point now) {
-  for (auto& [name, p] : parties_) {
+  for (const auto& tenant : m.queue.waiting_tenants(service_class::best_effort)) {
+    auto& p = at(tenant, model);
     const auto& l = p.limits;
-    if (name.second != model || l.guaranteed_per_minute <= 0 || l.best_effort_weight <= 0) continue;
-    while (const auto* first = m.queue.first_of(l.tenant, service_class::best_effort)) {
+    if (l.guaranteed_per_minute <= 0 || !p.budget) continue;
+    while (const auto* first = m.queue.first_of(tenant, service_class::best_effort)) {
       if (!p.budget->affords(first->mu + guaranteed_waiting(p, m), now)) break;
-      m.queue.promote(l.tenant, l.priority, l.guaranteed_per_minute);
+      m.queue.promote(tenant, l.priority, l.guaranteed_per_minute);
     }
   }
 }
@@ -166,33 +211,48 @@ refusal gate::too_late(party& p, const model_state& m, const queued_request& r, 
   if (m.window.slots() == 0)
     return {"model_not_ready", 503, retry_after_unknown,
             fmt::format("No engine of model '{}' is ready.", p.limits.model)};
-  if (const auto own = budget_wait(p, m, r.mu, now); own.count() > 0)
-    return {"tenant_limit", 429, own,
-            fmt::format("Tenant '{}' has used its model units of model '{}'.", r.tenant,
-                        p.limits.model)};
+  if (!has_place(p))
+    return {"tenant_concurrency", 429,
+            p.mean_run.count() > 0 ? p.mean_run / std::max<std::uint32_t>(1, p.limits.open_max)
+                                   : retry_after_unknown,
+            fmt::format("Tenant '{}' has {} requests of model '{}' running, which is its limit.",
+                        r.tenant, p.limits.open_max, p.limits.model)};
+  if (r.how == service_class::guaranteed && p.budget && !p.budget->affords(r.mu, now))
+    return {"tenant_limit", 429, std::max(budget_wait(p, m, r.mu, now), seconds{wait_slack}),
+            fmt::format("Tenant '{}' has used its {:g} model units per minute of model '{}'.",
+                        r.tenant, p.limits.guaranteed_per_minute, p.limits.model)};
   return {"capacity", 429,
           std::max(capacity_wait(m, r, now), seconds{r.mu / std::max(m.drain.per_second(), 1.0)}),
           fmt::format("All capacity of model '{}' is in use.", p.limits.model)};
 }
 
+void gate::pump(const std::string& model, model_state& m, time_point now,
+                std::vector<verdict>& out) {
+  if (m.queue.empty()) return;
+  promote(model, m, now);
+  while (m.window.has_room()) {
+    auto r = m.queue.next([&](const queued_request& x) { return may_begin(x, model, now); });
+    if (!r) break;
+    begin(*r, model, m, now);
+    out.push_back({r->id, std::nullopt});
+  }
+  for (const auto& r : m.queue.take_late(now)) {
+    waiting_.erase(r.id);
+    auto& p = at(r.tenant, model);
+    out.push_back({r.id, too_late(p, m, r, now)});
+    ++p.refused[out.back().why->reason];
+  }
+}
+
 std::vector<verdict> gate::pump(time_point now) {
   std::vector<verdict> out;
-  for (auto& [name, m] : models_) {
-    promote(name, m, now);
-    while (m.window.has_room()) {
-      auto r = m.queue.next(
-          [&, &model = name](const queued_request& x) { return may_begin(x, model, now); });
-      if (!r) break;
-      begin(*r, name, m, now);
-      out.push_back({r->id, std::nullopt});
-    }
-    for (const auto& r : m.queue.take_late(now)) {
-      waiting_.erase(r.id);
-      auto& p = at(r.tenant, name);
-      out.push_back({r.id, too_late(p, m, r, now)});
-      ++p.refused[out.back().why->reason];
-    }
-  }
+  for (auto& [name, m] : models_) pump(name, m, now, out);
+  return out;
+}
+
+std::vector<verdict> gate::pump(const std::string& model, time_point now) {
+  std::vector<verdict> out;
+  if (const auto i = models_.find(model); i != models_.end()) pump(model, i->second, now, out);
   return out;
 }
 
@@ -202,13 +262,17 @@ void gate::prefilled(std::uint64_t id) {
   i->second.model->window.prefilled(i->second.prompt_tokens);
 }
 
-void gate::over(std::uint64_t id) {
+void gate::over(std::uint64_t id, time_point now) {
   const auto i = running_.find(id);
   if (i == running_.end() || i->second.over) return;
   prefilled(id);
-  i->second.over = true;
-  i->second.model->window.ended();
-  --i->second.who->open;
+  auto& r = i->second;
+  r.over = true;
+  r.model->window.ended(r.places);
+  --r.who->open;
+  const auto took = seconds(now - r.since);
+  auto& mean = r.who->mean_run;
+  mean = mean.count() > 0 ? mean + mean_weight * (took - mean) : took;
 }
 
 bool gate::ended(std::uint64_t id, double mu, time_point now) {
@@ -219,7 +283,7 @@ bool gate::ended(std::uint64_t id, double mu, time_point now) {
   }
   const auto i = running_.find(id);
   if (i == running_.end()) return false;
-  over(id);
+  over(id, now);
   auto& r = i->second;
   auto& p = *r.who;
   p.reserved = std::max(0.0, p.reserved - r.mu);
@@ -234,6 +298,7 @@ bool gate::ended(std::uint64_t id, double mu, time_point now) {
                             ? std::max(p.limits.guaranteed_per_minute, 1e-6)
                             : p.limits.best_effort_weight;
   r.model->queue.charge(p.limits.tenant, r.how, p.limits.priority, weight, mu - r.mu);
+  --p.unsettled;
   running_.erase(i);
   return true;
 }
@@ -248,32 +313,40 @@ void gate::supply(const std::string& model, const capacity_window::supply& s,
 
 standing gate::where(const std::string& tenant, const std::string& model, time_point now) {
   auto& p = at(tenant, model);
-  if (p.limits.guaranteed_per_minute <= 0) return {};
+  if (p.limits.guaranteed_per_minute <= 0 || !p.budget) return {};
   const double has = std::max(0.0, p.budget->within_reach(now));
   const double rate = p.limits.guaranteed_per_minute / 60;
   return {p.limits.guaranteed_per_minute, has, seconds{std::max(0.0, p.limits.burst - has) / rate}};
 }
 
+void gate::word_of(const key& name, party& p, time_point now, std::vector<outgoing>& out) {
+  if (!p.budget) return;
+  const auto& q = models_.at(name.second).queue;
+  double need = 0;
+  if (p.limits.guaranteed_per_minute > 0) {
+    const auto* first = q.first_of(name.first, service_class::guaranteed);
+    if (first == nullptr) first = q.first_of(name.first, service_class::best_effort);
+    if (first != nullptr && !p.budget->affords(first->mu, now)) need = first->mu;
+  }
+  const auto waiting = static_cast<std::uint32_t>(q.size_of(name.first));
+  const auto want = p.open + waiting + (p.open + waiting > 0 ? 1U : 0U);
+  if (!p.budget->word_due(need, want, now)) return;
+  const auto owner = p.budget->owner(now);
+  if (!owner) return;
+  out.push_back(
+      {*owner, budget_name(name.first, name.second), p.budget->word(need, p.open, want, now)});
+}
+
 std::vector<gate::outgoing> gate::words(time_point now) {
   std::vector<outgoing> out;
-  for (auto& [name, p] : parties_) {
-    if (!p.budget) continue;
-    const auto& q = models_.at(name.second).queue;
-    double need = 0;
-    if (p.limits.guaranteed_per_minute > 0) {
-      const auto* first = q.first_of(name.first, service_class::guaranteed);
-      if (first == nullptr) first = q.first_of(name.first, service_class::best_effort);
-      if (first != nullptr && !p.budget->affords(first->mu, now)) need = first->mu;
-    }
-    const auto waiting = static_cast<std::uint32_t>(q.size_of(name.first));
-    const auto want = p.open + waiting + (p.open + waiting > 0 ? 1U : 0U);
-    if (!p.budget->word_due(need, want, now)) continue;
-    const auto owner = p.budget->owner(now);
-    if (!owner) continue;
-    out.push_back(
-        {*owner, budget_name(name.first, name.second), p.budget->word(need, p.open, want, now)});
-  }
+  for (auto& [name, p] : parties_) word_of(name, p, now, out);
   return out;
+}
+
+void gate::words_of(const std::string& tenant, const std::string& model, time_point now,
+                    std::vector<outgoing>& out) {
+  const auto i = parties_.find({tenant, model});
+  if (i != parties_.end()) word_of(i->first, i->second, now, out);
 }
 
 void gate::answered(const std::string& budget, const std::string& by, const owner_word& in,
@@ -285,6 +358,7 @@ void gate::answered(const std::string& budget, const std::string& by, const owne
 }
 
 void gate::reachable(const std::string& gateway, bool is, time_point now) {
+  reachable_[gateway] = is;
   for (auto& [name, p] : parties_)
     if (p.budget) p.budget->reachable(gateway, is, now);
 }

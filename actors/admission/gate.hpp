@@ -37,6 +37,10 @@ struct tenant_limits {
   milliseconds wait_max{0};  ///< a request that would wait longer is refused at once
 };
 
+/// Incarnations of holders and owners of budgets, in one of the actor that has them: one for each
+/// set of limits. Those of an actor are this many times its generation, and on.
+inline constexpr std::uint64_t sets_max = 256;
+
 /// Of one budget: `acme/llama`.
 std::string budget_name(const std::string& tenant, const std::string& model);
 
@@ -47,6 +51,7 @@ struct arrival {
   double mu = 0;  ///< as reserved
   std::uint64_t prompt_tokens = 0;
   time_point deadline{};
+  std::uint32_t places = 1;  ///< answers that are sampled at once
 };
 
 /// Where a tenant stands with a model, for its client.
@@ -90,10 +95,12 @@ class gate {
   bool would_admit(const standing_query& q, time_point now);
   /// Who begins now, and whose time is over.
   std::vector<verdict> pump(time_point now);
+  /// Of one model only.
+  std::vector<verdict> pump(const std::string& model, time_point now);
   /// It has its first token.
   void prefilled(std::uint64_t id);
   /// Its place is free, before it is known what it cost.
-  void over(std::uint64_t id);
+  void over(std::uint64_t id, time_point now);
   /// With what it really cost, in MU: less than reserved comes back. False: it had not begun; it
   /// waited, and does no longer.
   bool ended(std::uint64_t id, double mu, time_point now);
@@ -111,9 +118,16 @@ class gate {
     holder_word word;
   };
   std::vector<outgoing> words(time_point now);
+  /// Of one tenant and model only: what a request that has just come, begun or ended asks for.
+  void words_of(const std::string& tenant, const std::string& model, time_point now,
+                std::vector<outgoing>& out);
   void answered(const std::string& budget, const std::string& by, const owner_word& in,
                 time_point now);
   void reachable(const std::string& gateway, bool is, time_point now);
+
+  /// Other limits, from now on. A tenant that is not among them is unknown; what it has running
+  /// goes on, and what it has waiting begins or is too late.
+  void set_limits(std::vector<tenant_limits> limits, time_point now);
 
   std::vector<tenant_account> accounts(time_point now);
   std::size_t open() const { return running_.size(); }
@@ -129,7 +143,10 @@ class gate {
     std::map<std::string, std::uint64_t> refused;
     double charged = 0;
     double reserved = 0;
-    double mean_mu = 0;  ///< of its requests, lately; 0: none yet
+    double mean_mu = 0;           ///< of its requests, lately; 0: none yet
+    seconds mean_run{0};          ///< from a request's begin until its place is free; 0: not known
+    std::uint32_t unsettled = 0;  ///< begun, and not `ended`
+    bool known = true;            ///< the cluster file has it (still)
   };
   struct model_state {
     fair_queue queue;
@@ -143,6 +160,8 @@ class gate {
     service_class how = service_class::guaranteed;
     double mu = 0;
     std::uint64_t prompt_tokens = 0;
+    std::uint32_t places = 1;
+    time_point since{};
     bool prefilled = false;
     bool over = false;
   };
@@ -155,15 +174,23 @@ class gate {
   party& at(const std::string& tenant, const std::string& model) {
     return parties_.at({tenant, model});
   }
+  bool has_place(const party& p) const;
   bool may_begin(const queued_request& r, const std::string& model, time_point now);
   void begin(const queued_request& r, const std::string& model, model_state& m, time_point now);
   void promote(const std::string& model, model_state& m, time_point now);
   double guaranteed_waiting(const party& p, const model_state& m) const;
   static double usual_mu(const party& p, double mu);
+  seconds concurrency_wait(const party& p, const model_state& m) const;
+  void pump(const std::string& model, model_state& m, time_point now, std::vector<verdict>& out);
+  void word_of(const key& name, party& p, time_point now, std::vector<outgoing>& out);
+  void add(tenant_limits l, time_point now);
   seconds budget_wait(party& p, const model_state& m, double mu, time_point now);
   seconds capacity_wait(const model_state& m, const queued_request& r, time_point now) const;
 
   std::string gateway_;
+  std::vector<std::string> gateways_;
+  std::uint64_t incarnation_;
+  std::map<std::string, bool> reachable_;
   std::map<key, party> parties_;
   std::map<std::string, model_state> models_;
   std::map<std::uint64_t, running> running_;

@@ -213,6 +213,119 @@ TEST_CASE("prompts wait here, not at a worker", "[admission]") {
   CHECK(w.limit() == 1);
 }
 
+TEST_CASE("each worker that prefills has a prompt, whatever its length", "[admission]") {
+  // How it can fail: long prompts one at a time for a whole pool; a window that filled once, and
+  // shuts for good.
+  capacity_window w;
+  w.update({64, 0, 4 * 1'024, 1, 4});
+  for (int i = 0; i < 4; ++i) {
+    REQUIRE(w.has_room());
+    w.began(50'000);
+  }
+  CHECK_FALSE(w.has_room());
+  w.prefilled(50'000);
+  CHECK(w.has_room());
+  for (int i = 0; i < 3; ++i) w.prefilled(50'000);
+  for (int i = 0; i < 4; ++i) w.ended();
+  CHECK(w.open() == 0);
+  for (int i = 0; i < 40; ++i) {  // short ones, as many as are taken up at once
+    REQUIRE(w.has_room());
+    w.began(100);
+  }
+  w.began(100);
+  CHECK_FALSE(w.has_room());
+}
+
+TEST_CASE("a gateway has the part of capacity that it uses", "[admission]") {
+  capacity_window w;
+  w.update({40, 0, 1'000, 4, 4});
+  CHECK(w.limit() == 10);  // nobody knows anything yet
+  for (int i = 0; i < 10; ++i) {
+    w.began(1);
+    w.prefilled(1);
+  }
+  CHECK_FALSE(w.has_room());
+  w.update({40, 10, 1'000, 4, 4});  // nobody else is there
+  CHECK(w.limit() == 40);
+  w.update({40, 20, 1'000, 4, 4});  // half of it is others'
+  CHECK(w.limit() == 20);
+}
+
+TEST_CASE("a wide request takes its places, and does not wait for ever behind narrow ones",
+          "[admission]") {
+  desk d{{limits("a", 0, 1)}, 4};
+  d.pump(0);
+  std::uint64_t narrow = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &narrow));
+  CHECK(d.pump(0).size() == 1);
+  refusal why;
+  REQUIRE(d.g.arrive({100, "a", "m", 1, 100, at(60), 8}, at(0), why));
+  REQUIRE_FALSE(d.arrive("a", 1, 0));
+  REQUIRE(d.pump(0).size() == 1);  // the wide one; it fills all
+  CHECK(d.g.ended(100, 1, at(1)));
+  CHECK(d.pump(1).size() == 1);
+}
+
+TEST_CASE("a tenant that its own limits hold up takes nobody's capacity", "[admission]") {
+  // How it can fail: what waits for a tenant's budget counts as work ahead, and others are refused
+  // while engines are idle.
+  auto blocked = limits("blocked", 60);
+  blocked.wait_max = milliseconds{60'000};
+  auto other = limits("other", 0, 1);
+  other.wait_max = milliseconds{0};
+  desk d{{blocked, other}, 8};
+  d.pump(0);
+  for (int i = 0; i < 20; ++i) REQUIRE_FALSE(d.arrive("blocked", 1, 0));
+  d.pump(0);
+  CHECK(d.g.waiting() > 10);
+  CHECK_FALSE(d.arrive("other", 1, 0.1));
+  CHECK(d.pump(0.1).size() == 1);
+}
+
+TEST_CASE("too many of a tenant's own requests read as that", "[admission]") {
+  auto l = limits("a", 0, 1);
+  l.open_max = 2;
+  l.wait_max = milliseconds{1'000};
+  desk d{{l}, 8};
+  d.pump(0);
+  for (int i = 0; i < 2; ++i) REQUIRE_FALSE(d.arrive("a", 1, 0));
+  CHECK(d.pump(0.01).size() == 2);
+  REQUIRE_FALSE(d.arrive("a", 1, 0.01));  // nobody knows yet how long they run
+  const auto late = d.pump(2);
+  REQUIRE(late.size() == 1);
+  REQUIRE(late[0].why);
+  CHECK(std::string{late[0].why->reason} == "tenant_concurrency");
+  CHECK(d.g.ended(1, 1, at(4)));  // 4 s: another one would wait for 2
+  REQUIRE_FALSE(d.arrive("a", 1, 4));
+  CHECK(d.pump(4).size() == 1);
+  const auto why = d.arrive("a", 1, 4);
+  REQUIRE(why);
+  CHECK(std::string{why->reason} == "tenant_concurrency");
+  CHECK(why->http_status == 429);
+  CHECK(why->retry_after.count() == Approx(1).margin(0.1));
+}
+
+TEST_CASE("limits change under way, and whoever is gone ends in order", "[admission]") {
+  desk d{{limits("a", 0, 1), limits("b", 60)}, 1};
+  d.pump(0);
+  std::uint64_t runs = 0, waits = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &runs));
+  CHECK(d.pump(0).size() == 1);
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &waits));
+  d.g.set_limits({limits("b", 120), limits("c", 0, 1)}, at(0.1));
+  CHECK_FALSE(d.g.knows("a", "m"));
+  CHECK(d.g.knows("c", "m"));
+  CHECK(d.g.where("b", "m", at(0.1)).limit_per_minute == 120);
+  CHECK(d.g.ended(runs, 1, at(0.2)));
+  const auto next = d.pump(0.2);
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].id == waits);
+  CHECK(d.g.ended(waits, 1, at(0.3)));
+  d.g.set_limits({limits("b", 120)}, at(0.4));
+  CHECK(d.g.accounts(at(0.4)).size() == 1);
+  CHECK(d.g.open() == 0);
+}
+
 namespace {
 
 /// Steady overload of one model by several tenants, one gateway: what is refused, and when a shadow
