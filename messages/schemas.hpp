@@ -1,6 +1,7 @@
 #pragma once
 
 // All conversations. Include a single generated header instead where one is enough.
+#include "messages/budget.capnp.h"
 #include "messages/common.capnp.h"
 #include "messages/completion.capnp.h"
 #include "messages/console.capnp.h"
@@ -53,4 +54,6 @@
   X(ConsoleRequest)                                                                                \
   X(ConsoleReply)                                                                                  \
   X(NodeQuery)                                                                                     \
-  X(NodeReport)
+  X(NodeReport)                                                                                    \
+  X(BudgetWords)                                                                                   \
+  X(BudgetAnswers)

@@ -2,6 +2,7 @@
 
 #include "actors/gateway/openai/chunk_encoder.hpp"
 #include "actors/gateway/openai/whole_answer.hpp"
+#include "actors/gateway/rate_headers.hpp"
 
 #include <chrono>
 #include <utility>
@@ -31,6 +32,10 @@ class sink_base : public request::client_sink {
   }
   sink_base(const sink_base&) = delete;
   sink_base& operator=(const sink_base&) = delete;
+
+  void on_standing(const request::rate_standing& at) override {
+    for (auto& h : rate_headers(at)) options_.headers.push_back(std::move(h));
+  }
 
  protected:
   std::size_t choice_of(std::uint16_t prompt, std::uint16_t choice) const {

@@ -1,5 +1,7 @@
 #include "actors/request/hub.hpp"
 
+#include "actors/admission/budget_wire.hpp"
+#include "actors/admission/budgets_actor.hpp"
 #include "actors/capacity/output_forecast.hpp"
 #include "actors/directory/readiness.hpp"
 #include "actors/link/guarded.hpp"
@@ -8,6 +10,9 @@
 #include "actors/request/deadline_queue.hpp"
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/poison_policy.hpp"
+#include "actors/request/supply_book.hpp"
+#include "actors/request/tenant_metrics.hpp"
+#include "actors/request/waiting_room.hpp"
 #include "actors/router/router_actor.hpp"
 #include "actors/supervision/introspection.hpp"
 #include "gpu/engine/job_cost_wire.hpp"
@@ -42,16 +47,17 @@ namespace {
 using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
 using deadlines_atom = caf::atom_constant<caf::atom("hublate")>;
 using costs_atom = caf::atom_constant<caf::atom("hubcosts")>;
+using tenants_atom = caf::atom_constant<caf::atom("hubtenants")>;
 using routes_atom = caf::atom_constant<caf::atom("hubroutes")>;
 
 /// Keys in one RenewLeases; more go into a second message. Far below the cap of a message.
 constexpr std::size_t keys_per_renewal_max = 8'192;
 
-struct id_hash {
-  std::size_t operator()(const request_id& id) const noexcept {
-    return static_cast<std::size_t>(id.high ^ (id.low * 0x9e3779b97f4a7c15ULL));
-  }
-};
+/// Words about budgets in one message.
+constexpr std::size_t words_per_message_max = 1'024;
+/// How often tenants' limits are looked at: while somebody waits, and while nobody does.
+constexpr std::chrono::milliseconds busy_look{20};
+constexpr std::chrono::milliseconds idle_look{250};
 
 /// A request that runs here.
 struct running_request {
@@ -78,6 +84,11 @@ struct hub_state {
   std::unordered_map<request_id, std::shared_ptr<ended_request>, id_hash> unsettled;
   deadline_queue<request_id> accounts;  ///< for how long they are waited for
   std::map<caf::actor_addr, request_id> ids;
+  std::unique_ptr<waiting_room> room;  ///< null: there are no tenants, and none have been
+  std::unique_ptr<tenant_metrics> tenant_counts;
+  supply_book supply{std::map<std::string, std::uint32_t>{}};
+  bool supply_changed = true;
+  time_point next_full_look{};  ///< at tenants' budgets
   static constexpr const char* name = "requests";
 
   explicit hub_state(caf::event_based_actor* s) : self(s) {}
@@ -103,18 +114,175 @@ struct hub_state {
                    x.what->model, why->code);
       return x.what->client->on_failed(*why);
     }
+    if (room && !x.what->tenant.empty()) return arrive(x);
+    set_out(x);
+  }
+
+  // Not called `begin`: CAF would take a state with that for a container.
+  void set_out(const open_request& x) {
     auto request = spawn_request(self, context, x.what, x.place);
-    wake_for_deadline(deadlines.add(x.what->id, self->clock().now() + x.what->timeout));
+    wake_for_deadline(
+        deadlines.add(x.what->id, self->clock().now() + x.what->timeout - x.what->waited));
     ids.emplace(request.address(), x.what->id);
+    requests.emplace(x.what->id,
+                     running_request{std::move(request), x.what->external_id, x.what->model,
+                                     bytes_of(*x.what), self->clock().now()});
+  }
+
+  static std::uint64_t bytes_of(const submission& s) {
     std::uint64_t bytes = 0;
-    for (const auto& p : x.what->prompts) bytes += p->bytes();
-    requests.emplace(x.what->id, running_request{std::move(request), x.what->external_id,
-                                                 x.what->model, bytes, self->clock().now()});
+    for (const auto& p : s.prompts) bytes += p->bytes();
+    return bytes;
+  }
+
+  // -- tenants: limits, and the queue before capacity -------------------------------
+
+  time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
+
+  void set_tenants(std::vector<troupe::admission::tenant_limits> limits) {
+    if (room) {
+      room->gate().set_limits(std::move(limits), now());
+      carry_out(room->pump({}, now()));
+      return;
+    }
+    if (limits.empty()) return;
+    room = std::make_unique<waiting_room>(std::move(limits), options.host, options.gateways,
+                                          context->self.generation * troupe::admission::sets_max,
+                                          now());
+    tenant_counts = std::make_unique<tenant_metrics>(metrics());
+    refresh_supply();
+    self->send(self, tenants_atom::value);
+  }
+
+  std::shared_ptr<prometheus::Registry> metrics() {
+    if (!options.metrics) options.metrics = std::make_shared<prometheus::Registry>();
+    return options.metrics;
+  }
+
+  void arrive(const open_request& x) {
+    if (supply_changed) refresh_supply();
+    const auto& s = *x.what;
+    const std::string tenant = s.tenant, model = s.model;
+    x.what->arrived = now();
+    const waiting_room::terms t{costs.of_model(model), forecast, supply.bytes_per_token(model)};
+    carry_out(room->arrive({x.what, x.place}, t, now()));
+    ask_for(tenant, model);
+  }
+
+  void carry_out(std::vector<waiting_room::outcome> all) {
+    for (auto& o : all) {
+      const auto& s = *o.who.what;
+      if (o.why) {
+        tenant_counts->refused(s.tenant, s.model, o.why->code);
+        spdlog::info("event=request_refused request={} tenant={} model={} code={} "
+                     "retry_after_ms={}",
+                     s.external_id, s.tenant, s.model, o.why->code, o.why->retry_after.count());
+        s.client->on_failed(*o.why);
+        continue;
+      }
+      o.who.what->waited = std::chrono::duration_cast<std::chrono::milliseconds>(now() - s.arrived);
+      tenant_counts->admitted(s.tenant, s.model, now() - s.arrived);
+      set_out({o.who.what, o.who.place});
+    }
+  }
+
+  /// What a request lacks is asked for at once.
+  void ask_for(const std::string& tenant, const std::string& model) {
+    std::vector<troupe::admission::gate::outgoing> words;
+    room->gate().words_of(tenant, model, now(), words);
+    send(words);
+  }
+
+  void send(const std::vector<troupe::admission::gate::outgoing>& words) {
+    std::map<std::string, std::vector<const troupe::admission::gate::outgoing*>> by_owner;
+    for (const auto& w : words) by_owner[w.owner].push_back(&w);
+    for (const auto& [owner, all] : by_owner)
+      for (std::size_t at = 0; at < all.size(); at += words_per_message_max) {
+        const auto count = std::min(words_per_message_max, all.size() - at);
+        msg::draft<msg::BudgetWords> d{64 + count * 192};
+        auto list = d->initWords(static_cast<unsigned>(count));
+        for (std::size_t i = 0; i < count; ++i) {
+          auto out = list[static_cast<unsigned>(i)];
+          out.setBudget(all[at + i]->budget);
+          write(out, all[at + i]->word);
+        }
+        if (auto e = std::move(d).freeze())
+          context->office->send({troupe::admission::budgets_name(owner), 0}, context->self,
+                                *std::move(e));
+      }
+  }
+
+  void answered(const link::origin& from, msg::BudgetAnswers::Reader in) {
+    if (!room) return;
+    // All is read before any is heeded: a grant counts once.
+    std::vector<std::pair<std::string, troupe::admission::owner_word>> all;
+    for (auto a : in.getAnswers())
+      all.emplace_back(a.getBudget().cStr(), troupe::admission::read(a));
+    const auto by = troupe::admission::host_of(from.from.name);
+    for (const auto& [budget, word] : all) room->gate().answered(budget, by, word, now());
+    for (const auto& [budget, word] : all) {
+      const auto slash = std::min(budget.find('/'), budget.size() - 1);
+      const auto tenant = budget.substr(0, slash), model = budget.substr(slash + 1);
+      carry_out(room->pump(model, now()));
+      ask_for(tenant, model);
+    }
+  }
+
+  /// What engines can take may have changed, somebody's time may be over, and owners of budgets are
+  /// to hear from us.
+  void look() {
+    if (supply_changed) refresh_supply();
+    carry_out(room->pump({}, now()));
+    if (now() >= next_full_look) {
+      send(room->gate().words(now()));
+      tenant_counts->show(room->gate().accounts(now()));
+      next_full_look = now() + idle_look;
+    } else {
+      std::set<std::pair<std::string, std::string>> asked;
+      for (const auto& [number, who] : room->waiting())
+        if (asked.emplace(who.what->tenant, who.what->model).second)
+          ask_for(who.what->tenant, who.what->model);
+    }
+    self->delayed_send(self, room->waiting().empty() ? idle_look : busy_look, tenants_atom::value);
+  }
+
+  void refresh_supply() {
+    supply_changed = false;
+    const auto all = context->view->get();
+    for (const auto& model : options.models) {
+      auto s = supply.supply(model, *all, costs);
+      s.window.gateways = static_cast<std::uint32_t>(
+          std::max<std::size_t>(1, options.gateways.size()));
+      room->gate().supply(model, s.window, s.mu_per_second);
+    }
+  }
+
+  /// A gateway's host can be reached, or not.
+  void note_gateway(const directory::entry& e, bool there) {
+    if (room && e.role == msg::Role::BUDGETS)
+      room->gate().reachable(troupe::admission::host_of(e.name), there, now());
+  }
+
+  /// Its client is gone while it waits, or it is told.
+  void cancel(const cancel_request& x) {
+    if (!room) return tell(x.id, x);
+    const auto who = room->leave(x.id, now());
+    if (!who) return tell(x.id, x);
+    spdlog::info("event=request_cancelled request={} reason=\"{}\"", who->what->external_id,
+                 x.reason);
+    carry_out(room->pump(who->what->model, now()));
+  }
+
+  /// Others can begin in its place.
+  void leaves(const ended_request& x) {
+    if (!room || x.tenant.empty()) return;
+    room->over(x.id, now());
+    carry_out(room->pump(x.model, now()));
   }
 
   /// What is not even tried.
   std::optional<failure> refused(const submission& s) {
-    const time_point now{self->clock().now().time_since_epoch()};
+    const auto now = this->now();
     if (const auto wait = context->retries->debt(now); wait.count() > 0)
       return failure{503, "failovers_first",
                      "Accepted streams wait for their next attempt; try again later.", "", wait};
@@ -151,7 +319,8 @@ struct hub_state {
   // -- what requests cost -------------------------------------------------------------
 
   void over(const request_over& x) {
-    if (x.what->work.owed() == 0) return settle({}, x.what->model, *x.what);
+    leaves(*x.what);
+    if (x.what->work.owed() == 0) return settle(*x.what);
     unsettled[x.what->id] = x.what;
     wake_for_costs(accounts.add(x.what->id, self->clock().now() + costs_wait));
   }
@@ -177,7 +346,7 @@ struct hub_state {
     const auto what = std::move(i->second);
     unsettled.erase(i);
     accounts.remove(id);
-    settle({}, what->model, *what);
+    settle(*what);
   }
   void settle_unheard() {
     for (const auto& id : accounts.take_late(self->clock().now())) settle_late(id);
@@ -188,13 +357,17 @@ struct hub_state {
   }
 
   /// The one place where a request is accounted for, once each, whatever has ended it.
-  void settle(const std::string& tenant, const std::string& model, const ended_request& x) {
+  void settle(const ended_request& x) {
     auto s = std::make_shared<const settlement>(settle_work(x, costs));
-    counts->settled(model, *s, costs.of_model(model).seconds_per_mu());
+    counts->settled(x.model, *s, costs.of_model(x.model).seconds_per_mu());
+    if (room && !x.tenant.empty()) {
+      room->settled(x.id, s->tenant_mu, now());
+      tenant_counts->charged(x.tenant, x.model, s->tenant_mu);
+    }
     for (const auto& p : x.prompts)
       for (const auto& a : p.answers)
-        if (a.ended) forecast.learn(tenant, model, a.tokens, a.cut);
-    context->timelines->settle(x.external_id, std::move(s));
+        if (a.ended) forecast.learn(x.tenant, x.model, a.tokens, a.cut);
+    context->timelines->settle(x.external_id, std::move(s), x.tenant);
   }
 
   /// A request that has ended hears nothing any more.
@@ -204,7 +377,7 @@ struct hub_state {
       self->send(i->second.actor, std::forward<Message>(message));
   }
 
-  requests_report report() const {
+  requests_report report() {
     requests_report r;
     r.generation = context->self.generation;
     for (const auto& [id, x] : requests)
@@ -212,6 +385,14 @@ struct hub_state {
           {id, x.external_id, x.model,
            std::chrono::duration_cast<std::chrono::milliseconds>(self->clock().now() - x.since),
            x.prompt_bytes});
+    if (room) {
+      for (const auto& [number, who] : room->waiting())
+        r.requests.push_back(
+            {who.what->id, who.what->external_id, who.what->model,
+             std::chrono::duration_cast<std::chrono::milliseconds>(now() - who.what->arrived),
+             bytes_of(*who.what), true});
+      r.tenants = room->gate().accounts(now());
+    }
     r.jobs = context->jobs->all();
     r.leases = context->leases->all();
     r.tickets = context->gate->open();
@@ -271,13 +452,29 @@ struct hub_state {
 
   void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
     std::uint32_t index = 0;
+    std::vector<request_id> first;  ///< those that have their first token
     burst all{self, options.burst_actors_max};
     for (auto stream : batch.getStreams()) {
-      if (auto i = requests.find(msg::read(stream.getKey()).id); i != requests.end())
+      if (auto i = requests.find(msg::read(stream.getKey()).id); i != requests.end()) {
+        // Its prompt is computed: others' prompts can be.
+        if (room && stream.getFirstIndex() == 0 && stream.getIds().size() > 0)
+          first.push_back(i->first);
         all.send(i->second.actor, batch_slice{e, index});
+      }
       ++index;
     }
     all.run();
+    if (first.empty()) return;
+    for (const auto& id : first) room->prefilled(id);
+    carry_out(room->pump({}, now()));
+  }
+
+  void reported(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
+    context->board->put(e);
+    supply.note(in.getWorker().cStr(),
+                {in.getGeneration(), in.getRunning(),
+                 in.getQueued() + in.getPreparing() + in.getUnprepared(), in.getBytesPerToken()});
+    supply_changed = true;
   }
 
   void renew() {
@@ -297,6 +494,14 @@ struct hub_state {
 
   void changed(const directory::directory_changed& x) {
     costs.update(x.what);
+    supply.update(x.what);
+    supply_changed = true;
+    for (const auto& e : x.what.removed) note_gateway(e, false);
+    for (const auto& e : x.what.added_or_changed) note_gateway(e, true);
+    if (room) {
+      refresh_supply();
+      carry_out(room->pump({}, now()));
+    }
     for (const auto& e : x.what.removed)
       gone(e.name, 0,
            x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
@@ -323,10 +528,11 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   s.options = std::move(options);
   s.context = std::move(context);
   s.costs = cost_book{s.options.pools};
-  s.counts = std::make_unique<cost_metrics>(
-      s.options.metrics ? s.options.metrics : std::make_shared<prometheus::Registry>());
+  s.counts = std::make_unique<cost_metrics>(s.metrics());
   s.context->office->bind(s.context->self.name, s.context->self.generation,
                           caf::actor_cast<caf::actor>(self));
+  s.supply = supply_book{s.options.step_tokens};
+  s.set_tenants(s.options.tenants);
   s.tell_router_of_start();
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_down_handler([self](caf::down_msg& down) { self->state.closed(down); });
@@ -338,7 +544,11 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
           [&s](const link::origin&, msg::TokenBatch::Reader in,
                const msg::envelope<msg::TokenBatch>& e) { s.fan_out(in, e); }),
       [self](const open_request& x) { self->state.open(x); },
-      [self](const cancel_request& x) { self->state.tell(x.id, x); },
+      [self](const cancel_request& x) { self->state.cancel(x); },
+      [self](const set_tenants& x) { self->state.set_tenants(x.limits); },
+      link::on<msg::BudgetAnswers>(
+          [&s](const link::origin& from, msg::BudgetAnswers::Reader in) { s.answered(from, in); }),
+      [self](tenants_atom) { self->state.look(); },
       link::on<msg::Route>([&s](const link::origin&, msg::Route::Reader in,
                                 const msg::envelope<msg::Route>& e) { s.routed(in, e); }),
       link::on<msg::RouteRefused>(
@@ -353,8 +563,8 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
       s.passed<msg::MoveNotice>(),
       s.passed<msg::PartCredit>(),
       link::on<msg::WorkerReport>(
-          [&s](const link::origin&, msg::WorkerReport::Reader,
-               const msg::envelope<msg::WorkerReport>& e) { s.context->board->put(e); }),
+          [&s](const link::origin&, msg::WorkerReport::Reader in,
+               const msg::envelope<msg::WorkerReport>& e) { s.reported(in, e); }),
       link::on<msg::CrashSuspects>([&s](msg::CrashSuspects::Reader in) { s.suspects(in); }),
       link::on<msg::PoisonNotice>([&s](msg::PoisonNotice::Reader in) { s.convicted(in); }),
       [self](const directory::directory_changed& x) { self->state.changed(x); },

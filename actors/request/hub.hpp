@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/admission/gate.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/request/cost_book.hpp"
 #include "actors/request/request_actor.hpp"
@@ -33,6 +34,9 @@ struct hub_options {
   std::vector<cost_book::pool> pools = {};  ///< in the cluster file's order
   /// Where model units are counted; null: nowhere that anybody sees.
   std::shared_ptr<prometheus::Registry> metrics = nullptr;
+  std::vector<troupe::admission::tenant_limits> tenants = {};  ///< none: everybody may come in
+  std::vector<std::string> gateways = {};  ///< hosts of all gateways, in one order everywhere
+  std::map<std::string, std::uint32_t> step_tokens = {};  ///< by pool
 };
 
 /// After a request's end its workers are waited for so long to tell what its jobs have cost; then
@@ -49,6 +53,11 @@ struct hub {
   std::shared_ptr<job_book> jobs;
 };
 
+/// To the hub: tenants' limits are these from now on.
+struct set_tenants {
+  std::vector<troupe::admission::tenant_limits> limits;
+};
+
 /// To the hub: what do your requests hold? Answered with `requests_report`.
 struct describe_requests {};
 struct requests_report {
@@ -58,9 +67,11 @@ struct requests_report {
     std::string model;
     std::chrono::milliseconds age{0};
     std::uint64_t prompt_bytes = 0;
+    bool waiting = false;  ///< for limits or capacity: it has not begun
   };
   std::uint64_t generation = 0;
   std::vector<row> requests;
+  std::vector<troupe::admission::tenant_account> tenants;
   std::map<job_book::worker, std::vector<job_key>> jobs;
   std::vector<std::uint64_t> leases;
   std::uint32_t tickets = 0;  ///< open requests as `admission` counts them
@@ -85,6 +96,7 @@ hub make_hub(caf::actor_system& system, hub_options options);
 
 }  // namespace troupe::request
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::set_tenants)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::describe_requests)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::requests_report)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::describe_timeline)

@@ -51,9 +51,10 @@ struct request_state {
   // Not called `begin`: CAF would take a state with that for a container.
   void set_out() {
     begun = self->clock().now();
-    deadline = begun + what->timeout;
+    deadline = begun + what->timeout - what->waited;
     account.id = what->external_id;
     account.tenant = what->tenant;
+    account.waited_ms = std::chrono::duration<double, std::milli>(what->waited).count();
     account.model = what->model;
     account.status = "running";
     for (std::size_t i = 0; i < what->prompts.size(); ++i)
@@ -610,6 +611,7 @@ struct request_state {
     auto ended = std::make_shared<ended_request>();
     ended->id = what->id;
     ended->external_id = what->external_id;
+    ended->tenant = what->tenant;
     ended->model = what->model;
     for (const auto& l : legs) {
       guess_costs(l);

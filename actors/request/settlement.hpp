@@ -24,6 +24,7 @@ struct ended_request {
   };
   msg::request_id id;
   std::string external_id;
+  std::string tenant = {};  ///< empty: there are none
   std::string model;
   std::vector<prompt> prompts;
   work_log work;

@@ -43,6 +43,13 @@ struct failure {
   std::chrono::milliseconds retry_after{0};  ///< 0: none
 };
 
+/// Where a tenant stands with a model's guaranteed model units (MU).
+struct rate_standing {
+  double limit_per_minute = 0;         ///< MU
+  double remaining = 0;                ///< MU that can be begun at once
+  std::chrono::milliseconds reset{0};  ///< until all of the burst is there again
+};
+
 /// The client as a request actor sees it: the seam behind which HTTP lies. Called by one actor at a
 /// time, never after `on_finished` or `on_failed`. Implementations must not block: they put bytes
 /// into a bounded outbox and wake the I/O thread. When that outbox is full for too long they call
@@ -50,6 +57,8 @@ struct failure {
 class client_sink {
  public:
   virtual ~client_sink() = default;
+  /// Before anything else, at most once: for the headers of the answer.
+  virtual void on_standing(const rate_standing& at) { (void)at; }
   /// Once for each prompt, before any delta of it. An HTTP status is sent only from here on.
   virtual void on_accepted(std::uint16_t prompt, std::uint32_t prompt_tokens,
                            std::uint32_t cached_tokens, const std::string& echo_text) = 0;
@@ -71,8 +80,10 @@ struct submission {
   std::vector<std::shared_ptr<const prompt_content>> prompts;
   std::uint16_t choices = 1;  ///< of each prompt
   std::uint32_t max_tokens = 0;
-  std::chrono::milliseconds timeout{0};
-  std::string session;  ///< sticky key, or empty
+  std::chrono::milliseconds timeout{0};             ///< from here on, for all of it
+  std::chrono::milliseconds waited{0};              ///< of it, until it could begin
+  std::chrono::steady_clock::time_point arrived{};  ///< at the hub, by its clock
+  std::string session;                              ///< sticky key, or empty
   std::shared_ptr<client_sink> client;
 };
 

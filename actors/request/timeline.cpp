@@ -115,6 +115,7 @@ std::string to_json(const timeline& t) {
   count(w, "prompt_tokens", t.prompt_tokens);
   count(w, "cached_tokens", t.cached_tokens);
   count(w, "completion_tokens", t.completion_tokens);
+  if (t.waited_ms > 0) number(w, "waited_ms", t.waited_ms);
   if (t.ttft_ms >= 0) number(w, "ttft_ms", t.ttft_ms);
   number(w, "total_ms", t.total_ms);
   const auto decoding_ms = t.total_ms - t.ttft_ms;

@@ -50,6 +50,7 @@ struct timeline {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;
   std::uint32_t completion_tokens = 0;
+  double waited_ms = 0;  ///< for limits and capacity, before all that follows
   double ttft_ms = -1;
   double total_ms = 0;
   std::string finish;

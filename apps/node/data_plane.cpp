@@ -1,5 +1,6 @@
 #include "apps/node/data_plane.hpp"
 
+#include "actors/admission/budgets_actor.hpp"
 #include "actors/admission/tenants.hpp"
 #include "actors/drain/drain_actor.hpp"
 #include "actors/gateway/gateway_actor.hpp"
@@ -9,6 +10,7 @@
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -73,6 +75,7 @@ data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster
                        data_plane_ground ground)
     : system_(system), cluster_(cluster), ground_(std::move(ground)) {
   keys_->set(admission::keys_of(cluster_));
+  limits_ = admission::limits_of(cluster_);
 }
 
 data_plane::~data_plane() {
@@ -87,6 +90,13 @@ const config::gateway* data_plane::gateway_here() const {
   for (const auto& g : cluster_.gateways)
     if (g.host == ground_.host) return &g;
   return nullptr;
+}
+
+std::vector<std::string> data_plane::gateway_hosts() const {
+  std::vector<std::string> hosts;
+  for (const auto& g : cluster_.gateways) hosts.push_back(g.host);
+  std::sort(hosts.begin(), hosts.end());
+  return hosts;
 }
 
 std::optional<capacity::cost_model> data_plane::costs_of(const std::string& pool) const {
@@ -110,6 +120,18 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
                           return router::spawn_router(system_, std::move(o));
                         }});
   }
+  if (gateway_here())
+    children.push_back({admission::budgets_name(ground_.host),
+                        [this](std::uint64_t generation) -> expected<caf::actor> {
+                          admission::budgets_options o;
+                          o.host = ground_.host;
+                          o.generation = generation;
+                          o.gateways = gateway_hosts();
+                          o.office = ground_.office;
+                          const std::lock_guard lock{tenants_mutex_};
+                          o.limits = limits_;
+                          return budgets_ = admission::spawn_budgets(system_, std::move(o));
+                        }});
   children.push_back(
       {request::hub_name(ground_.host), [this](std::uint64_t generation) -> expected<caf::actor> {
          request::hub_options o;
@@ -125,12 +147,28 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          for (const auto& p : cluster_.pools)
            o.pools.push_back({p.name, p.model, costs_of(p.name)});
          o.metrics = metrics_;
+         o.gateways = gateway_hosts();
+         for (const auto& p : cluster_.pools) o.step_tokens[p.name] = p.step_tokens;
+         const std::lock_guard tenants{tenants_mutex_};
+         // Requests come in at gateways only.
+         if (gateway_here()) o.tenants = limits_;
          auto hub = request::make_hub(system_, std::move(o));
          desk_->set(hub.front);
          std::lock_guard lock{hub_mutex_};
          hub_ = hub;
          return hub.actor;
        }});
+}
+
+void data_plane::take_over(const config::cluster& next) {
+  const std::lock_guard lock{tenants_mutex_};
+  limits_ = admission::limits_of(next);
+  if (!gateway_here()) return;
+  // The hub first: whoever comes in by a new key finds its limits there.
+  if (const auto hub = current_hub(); hub.actor)
+    caf::anon_send(hub.actor, request::set_tenants{limits_});
+  if (budgets_) caf::anon_send(budgets_, admission::set_budgets{limits_});
+  keys_->set(admission::keys_of(next));
 }
 
 void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t generation) {
@@ -146,6 +184,8 @@ void data_plane::announce() {
   const auto generation = ground_.next_generation();
   if (router_here()) set_entry(router::router_name, msg::Role::ROUTER, generation);
   set_entry(request::hub_name(ground_.host), msg::Role::REQUESTS, generation);
+  if (gateway_here())
+    set_entry(admission::budgets_name(ground_.host), msg::Role::BUDGETS, generation);
   set_entry(drain::drain_name(ground_.host), msg::Role::DRAIN, generation);
   for (const auto& e : config::engines_on(cluster_, ground_.host))
     set_entry(launcher::launcher_name(e), msg::Role::LAUNCHER, generation);

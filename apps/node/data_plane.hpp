@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/admission/current_keys.hpp"
+#include "actors/admission/gate.hpp"
 #include "actors/capacity/cost_model.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/link/post_office.hpp"
@@ -79,6 +80,9 @@ class data_plane {
   /// Tells the directory of the actors here. The gateway is in it while it listens.
   void announce();
 
+  /// Tenants' keys and limits are those of this cluster file from now on. Any thread.
+  void take_over(const config::cluster& next);
+
   /// The current incarnation of the gateway; null before its first start. Any thread.
   caf::actor current_gateway();
 
@@ -98,6 +102,7 @@ class data_plane {
  private:
   const config::gateway* gateway_here() const;
   bool router_here() const;
+  std::vector<std::string> gateway_hosts() const;
   std::optional<capacity::cost_model> costs_of(const std::string& pool) const;
   std::string gateway_name() const { return "gateway/" + ground_.host; }
   expected<caf::actor> listen();
@@ -108,6 +113,9 @@ class data_plane {
   const config::cluster& cluster_;
   data_plane_ground ground_;
   std::shared_ptr<admission::current_keys> keys_ = std::make_shared<admission::current_keys>();
+  std::mutex tenants_mutex_;  ///< taken before `hub_mutex_`
+  std::vector<admission::tenant_limits> limits_;
+  caf::actor budgets_;  ///< the current incarnation
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
   /// Hub and gateway count here, whichever incarnation.
   std::shared_ptr<prometheus::Registry> metrics_ = std::make_shared<prometheus::Registry>();

@@ -14,6 +14,7 @@
 #include <catch2/catch.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -32,6 +33,9 @@ struct recording_sink : request::client_sink {
   std::vector<request::failure> failures;
   std::vector<request::totals> ends;
 
+  std::vector<request::rate_standing> standings;
+
+  void on_standing(const request::rate_standing& at) override { standings.push_back(at); }
   void on_accepted(std::uint16_t prompt, std::uint32_t tokens, std::uint32_t cached,
                    const std::string& echo) override {
     said.push_back("accepted " + std::to_string(prompt) + " " + std::to_string(tokens) + "/" +
@@ -82,7 +86,8 @@ struct stage : deterministic_system {
   std::uint64_t next_lease = 500;
   std::set<std::uint64_t> granted;
 
-  explicit stage(std::uint32_t requests_max = 100) {
+  explicit stage(std::uint32_t requests_max = 100,
+                 const std::function<void(request::hub_options&, stage&)>& change = {}) {
     office->bind("router/0", 0, router);
     for (const auto* w : {&prefill, &decode, &second, &both}) {
       office->bind(w->name, w->generation, w->actor);
@@ -105,6 +110,7 @@ struct stage : deterministic_system {
     o.directory = directory;
     o.pools = {{"p", "m", std::nullopt}};
     o.metrics = metrics;
+    if (change) change(o, *this);
     hub = request::make_hub(system, std::move(o));
     own(hub.actor);
     run();
@@ -123,6 +129,8 @@ struct stage : deterministic_system {
     std::chrono::milliseconds timeout = 60s;
     std::size_t prompt_bytes = 100;
     char letter = 'x';
+    std::string tenant = {};
+    std::uint32_t max_tokens = 0;
   };
   client submit() { return submit(wish{}); }
   client submit(const wish& w) {
@@ -136,6 +144,8 @@ struct stage : deterministic_system {
     s.id = {77, next_id++};
     s.external_id = "ext-" + std::to_string(s.id.low);
     s.model = "m";
+    s.tenant = w.tenant;
+    s.max_tokens = w.max_tokens;
     s.prompts.assign(w.prompts, content);
     s.choices = w.choices;
     s.timeout = w.timeout;

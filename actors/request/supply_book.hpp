@@ -1,0 +1,53 @@
+#pragma once
+
+#include "actors/admission/capacity_window.hpp"
+#include "actors/directory/directory_state.hpp"
+#include "actors/request/cost_book.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace troupe::request {
+
+/// Until a model's prompts have been measured, and what a measurement may be.
+inline constexpr double bytes_per_token_assumed = 4;
+inline constexpr double bytes_per_token_min = 0.1;
+inline constexpr double bytes_per_token_max = 1'000;
+/// A worker that prefills is given what it computes in so long on top of what it computes now, or
+/// two steps' tokens, if that is more: less would let it idle between two prompts.
+inline constexpr double prefill_ahead_s = 0.05;
+
+/// What a model's engines can take, by the directory and their reports: what admission goes by.
+/// Pure.
+class supply_book {
+ public:
+  /// `step_tokens`: of a pool's engines, by the pool's name.
+  explicit supply_book(std::map<std::string, std::uint32_t> step_tokens)
+      : step_tokens_(std::move(step_tokens)) {}
+
+  struct report {
+    std::uint64_t generation = 0;
+    std::uint32_t running = 0;
+    std::uint32_t queued = 0;  ///< at the engine, or on their way to it
+    double bytes_per_token = 0;
+  };
+  void note(const std::string& worker, const report& r) { reports_[worker] = r; }
+  void forget(const std::string& worker) { reports_.erase(worker); }
+
+  struct of_model {
+    troupe::admission::capacity_window::supply window;  ///< but for `gateways`
+    double mu_per_second = 0;
+  };
+  of_model supply(const std::string& model, const directory::snapshot& all, cost_book& costs) const;
+  double bytes_per_token(const std::string& model) const;
+  /// Workers' models, for the reports. Of all entries that change.
+  void update(const directory::change& c);
+
+ private:
+  std::map<std::string, std::uint32_t> step_tokens_;
+  std::map<std::string, report> reports_;      ///< by worker
+  std::map<std::string, std::string> models_;  ///< by worker
+};
+
+}  // namespace troupe::request
