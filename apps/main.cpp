@@ -66,6 +66,7 @@ int main(int argc, char** argv) {
   troupe::apps::add_sim_command(app, exit_code);
 #endif
   troupe::apps::add_config_command(app, exit_code);
+  troupe::apps::add_reload_command(*app.get_subcommand("config"), exit_code);
   troupe::apps::add_cert_command(app, exit_code);
   troupe::apps::add_key_command(app, exit_code);
   troupe::apps::add_console_command(app, exit_code);

@@ -60,7 +60,21 @@ struct NodeQuery {
     requests @6 :Void;
     timeline @7 :Text;         # of the request with this external id
     books @8 :Void;
+    reload @9 :Reload;         # operators only
   }
+}
+
+struct Reload {
+  # The node reads its own cluster file again, and takes over what can be: tenants, their keys and limits. All or nothing.
+  apply @0 :Bool;              # else it only says whether it could
+}
+
+struct Reloaded {
+  applied @0 :Bool;
+  generation @1 :UInt64;       # of what the node goes by now
+  digest @2 :Text;             # the same
+  fileDigest @3 :Text;         # of its file; empty: that has problems
+  problems @4 :List(Text);     # why it is not taken over, each with its place; none: it is, or could be
 }
 
 struct NodeReport {
@@ -76,6 +90,7 @@ struct NodeReport {
     timelineJson @8 :Text;     # empty: not known here
     books @9 :Books;
     failure @10 :Failure;
+    reloaded @11 :Reloaded;
   }
 }
 

@@ -114,6 +114,10 @@ struct inspector_state {
           [](msg::NodeReport::Builder out, const std::string& json) { out.setTimelineJson(json); });
     case msg::NodeQuery::BOOKS:
       return gather(by);
+    case msg::NodeQuery::RELOAD:
+      if (!options.reload) break;
+      return answer(by, [r = options.reload(in.getReload().getApply())](
+                            msg::NodeReport::Builder out) { write(out.initReloaded(), r); });
     case msg::NodeQuery::NONE:
       break;
     }

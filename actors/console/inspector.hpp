@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/console/reload_result.hpp"
 #include "actors/console/tree_walk.hpp"
 #include "actors/directory/directory_actor.hpp"
 
@@ -27,6 +28,8 @@ struct inspector_options {
   std::shared_ptr<const directory::directory_view> view;
   /// What the node's tree hangs on; the root supervisor is the last of them.
   std::function<std::vector<tree_root>()> roots;
+  /// Reads the node's cluster file again; with `apply`, takes over what can be.
+  std::function<reload_result(bool apply)> reload;
 };
 
 /// `inspector/<host>`.

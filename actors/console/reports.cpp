@@ -108,6 +108,15 @@ void write(msg::NodeReport::Builder out, const request::requests_report& r) {
   }
 }
 
+void write(msg::Reloaded::Builder out, const reload_result& r) {
+  out.setApplied(r.applied);
+  out.setGeneration(r.generation);
+  out.setDigest(r.digest);
+  out.setFileDigest(r.file_digest);
+  auto list = out.initProblems(cut(r.problems.size(), problems_listed_max));
+  for (unsigned i = 0; i < list.size(); ++i) list.set(i, r.problems[i]);
+}
+
 void write(msg::Books::Builder out, const host_books& b) {
   if (b.has_hub) write(out.initHub(), b.hub);
   if (b.has_router) {

@@ -130,13 +130,15 @@ struct session_state {
       return fail("other_protocol", "this node speaks version " + std::to_string(protocol) +
                                         " of the console's protocol, the terminal speaks " +
                                         std::to_string(in.getProtocol()));
-    if (!in.getOrder().isNone()) {
-      if (options.as == trust::role::operator_) return give_order(in.getOrder());
-      spdlog::warn("event=console_order_refused session={} person={} role={}", options.name,
-                   options.person, trust::to_string(options.as));
-      return fail("not_allowed", "'" + options.person + "' is a " +
-                                     std::string{trust::to_string(options.as)} +
-                                     " here: orders need the role operator");
+    if (const bool orders = !in.getOrder().isNone(); orders || in.getQuery().isReload()) {
+      if (options.as != trust::role::operator_) {
+        spdlog::warn("event=console_order_refused session={} person={} role={}", options.name,
+                     options.person, trust::to_string(options.as));
+        return fail("not_allowed", "'" + options.person + "' is a " +
+                                       std::string{trust::to_string(options.as)} +
+                                       " here: orders need the role operator");
+      }
+      if (orders) return give_order(in.getOrder());
     }
     std::vector<std::string> hosts;
     for (auto host : in.getHosts()) hosts.emplace_back(host.cStr());

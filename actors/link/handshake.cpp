@@ -36,10 +36,11 @@ msg::envelope<msg::Hello> make_hello(const identity& self) {
   d->setHost(self.host);
   d->setEngine(self.engine);
   d->setGeneration(self.generation);
-  d->setConfigGeneration(self.config_generation);
-  auto sections = d->initConfigSections(static_cast<unsigned>(self.config_sections.size()));
+  const auto config = self.config->get();
+  d->setConfigGeneration(config.generation);
+  auto sections = d->initConfigSections(static_cast<unsigned>(config.sections.size()));
   unsigned i = 0;
-  for (const auto& [key, digest] : self.config_sections) {
+  for (const auto& [key, digest] : config.sections) {
     sections[i].setKey(key);
     sections[i].setDigest(digest);
     ++i;
@@ -123,9 +124,10 @@ expected<peer_info> judge(const identity& self, msg::Hello::Reader hello,
   }
   std::map<std::string, std::uint64_t> theirs;
   for (auto s : hello.getConfigSections()) theirs[s.getKey()] = s.getDigest();
-  peer.skew = config_skew(self.config_sections, theirs);
-  if (!peer.skew.empty() && hello.getConfigGeneration() != self.config_generation)
-    peer.behind = hello.getConfigGeneration() < self.config_generation ? peer.host : self.host;
+  const auto ours = self.config->get();
+  peer.skew = config_skew(ours.sections, theirs);
+  if (!peer.skew.empty() && hello.getConfigGeneration() != ours.generation)
+    peer.behind = hello.getConfigGeneration() < ours.generation ? peer.host : self.host;
   return peer;
 }
 

@@ -7,7 +7,10 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::link {
@@ -22,6 +25,28 @@ using process_id = std::array<std::uint8_t, 16>;
 process_id random_process_id();
 std::string to_hex(const process_id& id);
 
+/// The cluster file that a node goes by, as far as peers are told: replaced when it is reloaded.
+/// Thread-safe.
+class current_config {
+ public:
+  struct version {
+    std::uint64_t generation = 1;
+    std::map<std::string, std::uint64_t> sections;  ///< digests
+  };
+  version get() const {
+    const std::lock_guard lock{mutex_};
+    return version_;
+  }
+  void set(version v) {
+    const std::lock_guard lock{mutex_};
+    version_ = std::move(v);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  version version_;
+};
+
 /// What a process says of itself, and what it expects of peers.
 struct identity {
   std::string cluster_id;
@@ -30,8 +55,7 @@ struct identity {
   std::string host;
   std::string engine;            ///< an engine's name
   std::uint64_t generation = 0;  ///< an engine's
-  std::uint64_t config_generation = 1;
-  std::map<std::string, std::uint64_t> config_sections;
+  std::shared_ptr<current_config> config = std::make_shared<current_config>();
   std::uint16_t protocol_max = protocol_version;  ///< lower: as a build before this one
   std::vector<std::uint8_t>
       secret;  ///< of this start of the node; proves that an engine is its child

@@ -272,6 +272,60 @@ int help(command_context& c, const std::vector<std::string>&) {
   return exit_ok;
 }
 
+// -- reload -----------------------------------------------------------------------------
+
+/// Whether any node that answered could not take its file over.
+bool tell_problems(command_context& c, const answer& a) {
+  bool any = false;
+  each_report(a, [&](msg::NodeReport::Reader r) {
+    for (auto p : r.getReloaded().getProblems()) {
+      c.err(fmt::format("host {}: {}", printable(r.getHost().cStr()), printable(p.cStr())));
+      any = true;
+    }
+  });
+  return any;
+}
+
+void add_reloaded(table& t, msg::NodeReport::Reader report) {
+  const auto r = report.getReloaded();
+  t.columns = {"host", "generation", "digest", "applied"};
+  t.rows.push_back({report.getHost().cStr(), std::to_string(r.getGeneration()),
+                    r.getDigest().cStr(), r.getApplied() ? "yes" : "no"});
+}
+
+/// First all are asked whether they could, so that a mistake changes nothing anywhere.
+int reload(command_context& c, const std::vector<std::string>& words) {
+  if (!words.empty()) return usage(c, "`reload` takes no words: all hosts reload");
+  auto asked = c.link.ask({}, [](msg::NodeQuery::Builder q) { q.initReload().setApply(false); });
+  if (!asked) return failed(c, asked.error());
+  if (tell_problems(c, *asked)) {
+    c.err("nothing was changed");
+    return exit_failure;
+  }
+  std::vector<std::string> able;
+  each_report(*asked, [&](msg::NodeReport::Reader r) { able.emplace_back(r.getHost().cStr()); });
+  bool skew = tell_silent(c, *asked);
+  if (able.empty()) return exit_failure;
+  auto done = c.link.ask(able, [](msg::NodeQuery::Builder q) { q.initReload().setApply(true); });
+  if (!done) return failed(c, done.error());
+  skew = tell_silent(c, *done) || skew;
+  skew = tell_problems(c, *done) || skew;
+  table t;
+  each_report(*done, [&](msg::NodeReport::Reader r) {
+    add_reloaded(t, r);
+    if (r.getReloaded().getDigest() == c.digest.c_str()) return;
+    c.err(fmt::format("host {}: goes by another cluster file than the one here, whose digest is {}",
+                      printable(r.getHost().cStr()), c.digest));
+    skew = true;
+  });
+  if (c.json)
+    print_json(c, [&](json_writer& w) { table_json(w, t); });
+  else
+    c.out(to_text(t));
+  if (skew) c.err("skew: not all hosts go by the same cluster file now");
+  return skew ? exit_failure : exit_ok;
+}
+
 }  // namespace
 
 const std::vector<command>& commands() {
@@ -289,6 +343,9 @@ const std::vector<command>& commands() {
       {"restart", "TARGET [--within 60s] [--move-now] [--all-at-once]",
        "drains and replaces engine processes, one after the other", &restart},
       {"undrain", "TARGET", "takes it back into service", &undrain},
+      {"reload", "",
+       "has all nodes take over tenants, keys and limits of their cluster files, once all could",
+       &reload},
       {"help", "", "this list", &help},
   };
   return all;

@@ -19,6 +19,7 @@ struct command_context {
   std::string host;                ///< the node at the other end
   std::vector<std::string> hosts;  ///< of the cluster
   std::vector<std::string> pools;
+  std::string digest = {};  ///< of the cluster file that this terminal has
   bool json = false;
   std::function<void(const std::string&)> out;
   std::function<void(const std::string&)> err;

@@ -119,6 +119,7 @@ int run(const console_options& o) {
                              host->name,
                              {},
                              {},
+                             loaded.value->digest,
                              o.json,
                              [](const std::string& text) { print(stdout, text); },
                              [](const std::string& text) { print(stderr, text + "\n"); },
@@ -128,7 +129,28 @@ int run(const console_options& o) {
   return o.words.empty() ? converse(c) : console::run_command(c, o.words);
 }
 
+/// Whom to connect to, and how to answer.
+void add_options(CLI::App* command, console_options& o) {
+  command->add_option("--host", o.host,
+                      "Host to connect to (default: the first with an admin_port)");
+  command->add_option("--as", o.person,
+                      "Name in the certificate to show, where the admin port is beyond loopback "
+                      "(default: the only one there is)");
+  command->add_flag("--json", o.json, "Answers for scripts");
+}
+
 }  // namespace
+
+void add_reload_command(CLI::App& config, int& exit_code) {
+  auto* command = config.add_subcommand(
+      "reload", "Have a running cluster take over tenants, keys and limits of its cluster file");
+  auto options = std::make_shared<console_options>();
+  command->add_option("FILE", options->config_file, "Cluster file, as it is on all hosts by now")
+      ->required();
+  add_options(command, *options);
+  options->words = {"reload"};
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
 
 void add_console_command(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand("console", "Look at a running cluster, and give it orders");
@@ -136,12 +158,7 @@ void add_console_command(CLI::App& app, int& exit_code) {
   command->add_option("--config", options->config_file, "Cluster file")
       ->envname("TROUPE_CONFIG")
       ->capture_default_str();
-  command->add_option("--host", options->host,
-                      "Host to connect to (default: the first with an admin_port)");
-  command->add_option("--as", options->person,
-                      "Name in the certificate to show, where the admin port is beyond loopback "
-                      "(default: the only one there is)");
-  command->add_flag("--json", options->json, "Answers for scripts");
+  add_options(command, *options);
   std::string list;
   for (const auto& x : console::commands())
     list += fmt::format("\n  {} {}\n      {}", x.name, x.arguments, x.help);

@@ -8,12 +8,15 @@
 #include "actors/link/sockets.hpp"
 
 #include "apps/node/console.hpp"
+#include "config/parse.hpp"
 #include "config/problem.hpp"
+#include "config/reload.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/rand.h>
 #include <spdlog/spdlog.h>
 
@@ -121,8 +124,7 @@ expected<void> node_tree::start_links() {
   context.self.process = process_;
   context.self.kind = msg::ProcessKind::NODE;
   context.self.host = setup_.host;
-  context.self.config_generation = c.generation;
-  context.self.config_sections = c.section_digests;
+  context.self.config->set({c.generation, c.section_digests});
   context.self.secret = random_secret();
   context.self.protocol_max = setup_.protocol_max;
   for (const auto& h : c.hosts) context.known_hosts.push_back(h.name);
@@ -269,6 +271,7 @@ void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
          o.office = office_;
          o.view = view_;
          o.roots = [this] { return roots(); };
+         o.reload = [this](bool apply) { return reload(apply); };
          directory::entry e;
          e.name = console::inspector_name(setup_.host);
          e.generation = o.generation;
@@ -278,6 +281,39 @@ void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
          caf::anon_send(directory_, directory::set_entry{std::move(e)});
          return started;
        }});
+}
+
+console::reload_result node_tree::reload(bool apply) {
+  const std::lock_guard lock{reload_mutex_};
+  console::reload_result r;
+  auto loaded = config::load(setup_.config_file);
+  for (const auto& p : loaded.problems) r.problems.push_back(to_string(p));
+  if (loaded) {
+    const auto& next = *loaded.value;
+    r.file_digest = next.digest;
+    if (const auto others = config::sections_for_restart(setup_.cluster, next); !others.empty())
+      r.problems.push_back(fmt::format("{}: other than in tenants, operator_keys and generation it "
+                                       "differs from what host {} runs by in {}: that takes a "
+                                       "restart of the node",
+                                       setup_.config_file, setup_.host, fmt::join(others, ", ")));
+    if (next.generation < generation_)
+      r.problems.push_back(fmt::format("{}: generation {} is older than {}, which host {} goes by",
+                                       setup_.config_file, next.generation, generation_,
+                                       setup_.host));
+    if (apply && r.problems.empty()) {
+      data_->take_over(next);
+      context_->self.config->set({next.generation, next.section_digests});
+      generation_ = next.generation;
+      digest_ = next.digest;
+      r.applied = true;
+    }
+  }
+  r.generation = generation_;
+  r.digest = digest_;
+  if (apply)
+    spdlog::info("event=config_reloaded host={} applied={} generation={} digest={} problems={}",
+                 setup_.host, r.applied, r.generation, r.digest, r.problems.size());
+  return r;
 }
 
 void node_tree::add_consoles(std::vector<supervision::child_spec>& children) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/console/inspector.hpp"
 #include "actors/console/tree_walk.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
@@ -101,6 +102,9 @@ class node_tree {
   void add_drain(std::vector<supervision::child_spec>& children);
   void add_launchers(std::vector<supervision::child_spec>& children);
   void add_inspector(std::vector<supervision::child_spec>& children);
+  /// Reads the cluster file again, and with `apply` takes over what needs no restart: all of it, or
+  /// nothing. Any thread.
+  console::reload_result reload(bool apply);
   void add_consoles(std::vector<supervision::child_spec>& children);
   /// What the tree hangs on, for those who look at it. Any thread.
   std::vector<console::tree_root> roots();
@@ -123,6 +127,10 @@ class node_tree {
   std::unique_ptr<data_plane> data_;
   std::uint16_t engine_port_ = 0;
   caf::actor root_;
+
+  std::mutex reload_mutex_;
+  std::uint64_t generation_ = setup_.cluster.generation;  ///< of the file that this node goes by
+  std::string digest_ = setup_.cluster.digest;            ///< the same
 
   std::mutex handles_mutex_;
   caf::actor watchdog_;                          ///< the current incarnation

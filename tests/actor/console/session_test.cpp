@@ -281,3 +281,20 @@ TEST_CASE_METHOD(viewers_scene, "a viewer looks, and gives no orders") {
   CHECK(got() == lines{"3 report h0", "3 end"});
   CHECK_FALSE(ended);
 }
+
+TEST_CASE("having nodes reload their cluster files is an operator's order", "[console]") {
+  for (const auto as : {trust::role::viewer, trust::role::operator_}) {
+    scene s{as};
+    s.send([](msg::ConsoleRequest::Builder r) { r.initQuery().initReload().setApply(true); });
+    const auto asked = s.take_envelopes<msg::NodeQuery>(s.h0);
+    if (as == trust::role::viewer) {
+      CHECK(s.got() == lines{"1 failure not_allowed"});
+      CHECK(asked.empty());
+      continue;
+    }
+    REQUIRE(asked.size() == 1);
+    msg::view<msg::NodeQuery> in{asked[0].second};
+    REQUIRE(in->isReload());
+    CHECK(in->getReload().getApply());
+  }
+}

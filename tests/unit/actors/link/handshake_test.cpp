@@ -13,7 +13,7 @@ identity node(std::string host, std::uint8_t process) {
   i.cluster_id = "c";
   i.process.fill(process);
   i.host = std::move(host);
-  i.config_sections = {{"limits", 1}, {"pool", 2}};
+  i.config->set({1, {{"limits", 1}, {"pool", 2}}});
   i.secret.assign(32, 7);
   return i;
 }
@@ -172,15 +172,20 @@ TEST_CASE("an engine must know the secret of this start") {
 
 TEST_CASE("another configuration is skew, not a refusal") {
   auto peer = node("b", 2);
-  peer.config_sections = {{"limits", 1}, {"pool", 3}, {"health", 4}};
+  const std::map<std::string, std::uint64_t> theirs{{"limits", 1}, {"pool", 3}, {"health", 4}};
+  peer.config->set({1, theirs});
   auto p = judge_peer(node("a", 1), peer);
   REQUIRE(p);
   CHECK(p->skew == std::vector<std::string>{"health", "pool"});
   CHECK(p->behind.empty());
-  peer.config_generation = 2;
+  peer.config->set({2, theirs});
   CHECK(judge_peer(node("a", 1), peer)->behind == "a");
-  peer.config_generation = 0;
+  peer.config->set({0, theirs});
   CHECK(judge_peer(node("a", 1), peer)->behind == "b");
+  // What was reloaded is told from then on.
+  const auto us = node("a", 1);
+  us.config->set({0, theirs});
+  CHECK(judge_peer(us, peer)->skew.empty());
 }
 
 TEST_CASE("a peer has the name in its certificate, or none", "[link]") {

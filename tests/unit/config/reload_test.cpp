@@ -1,0 +1,56 @@
+#include "config/reload.hpp"
+
+#include "support.hpp"
+
+#include <catch2/catch.hpp>
+
+using namespace troupe::config;
+using namespace troupe::config::testing;
+
+namespace {
+
+// How it can fail: a change that a running node ignores is taken for one that it has taken over; a
+// tenant's change is taken for one that needs a restart.
+
+using lines = std::vector<std::string>;
+
+cluster of(const sample& s) {
+  auto result = parse_text(s.text());
+  for (const auto& p : result.problems) UNSCOPED_INFO(to_string(p));
+  REQUIRE(result);
+  return *std::move(result.value);
+}
+
+std::string tenant(const std::string& name, char hash, const std::string& limit) {
+  return "[[tenant]]\nname = '" + name + "'\nkeys = ['" + std::string(64, hash) +
+         "']\nmodels = ['m']\n[[tenant.limit]]\nmodel = 'm'\n" + limit + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("tenants, operators' keys and the generation need no restart, all else does",
+          "[config]") {
+  sample s;
+  s.rest = tenant("a", 'a', "best_effort_weight = 1");
+  const auto running = of(s);
+  CHECK(sections_for_restart(running, running).empty());
+
+  auto next = s;
+  next.cluster += "generation = 7\noperator_keys = ['" + std::string(64, 'f') + "']\n";
+  next.rest = tenant("a", 'b', "guaranteed_mu_per_minute = 7") +
+              tenant("b", 'c', "best_effort_weight = 2\nwait_max = '1s'");
+  CHECK(sections_for_restart(running, of(next)).empty());
+  CHECK(sections_for_restart(of(next), running).empty());
+  auto none = s;
+  none.rest = "";
+  CHECK(sections_for_restart(running, of(none)).empty());
+  CHECK(sections_for_restart(of(none), running).empty());
+
+  auto limits = next;
+  limits.rest += "[limits]\nheaders_max = 7\n";
+  CHECK(sections_for_restart(running, of(limits)) == lines{"limits"});
+  auto several = next;
+  several.cluster = "[cluster]\nid = 'other'\n";
+  several.models += "context_tokens = 4096\n";
+  CHECK(sections_for_restart(running, of(several)) == lines{"cluster", "model"});
+}
