@@ -60,6 +60,12 @@ void router_policy::worker::set_costs(capacity::cost_model c) {
                                       costs.about().usual_batch);
 }
 
+void router_policy::worker::set_loaded_costs() {
+  if (entry.prefill_speed > 0 || entry.decode_speed > 0)
+    set_costs(capacity::cost_model::from_speeds(entry.prefill_speed, entry.decode_speed,
+                                                entry.device_class, entry.name));
+}
+
 router_policy::worker* router_policy::incarnation(worker_id id, std::uint64_t generation) {
   if (id == nobody) return nullptr;
   auto& w = workers_[id];
@@ -86,7 +92,11 @@ void router_policy::update(const directory::change& c) {
     auto& w = workers_[i->second];
     if (w.present && w.entry.generation == e.generation && w.entry.model == e.model &&
         w.entry.role == e.role) {
+      // It is known while it loads, and measures its speeds at the end of that.
+      const bool measured = e.prefill_speed != w.entry.prefill_speed ||
+                            e.decode_speed != w.entry.decode_speed;
       w.set_entry(e);
+      if (measured && !w.speeds.any() && !calibrated_.contains(e.pool)) w.set_loaded_costs();
       w.host = host_of(e.host);
       set_ready(w, i->second);
       continue;
@@ -111,9 +121,8 @@ void router_policy::enter(worker_id id, const directory::entry& e) {
   w.of->members.push_back(id);
   if (const auto c = calibrated_.find(e.pool); c != calibrated_.end())
     w.set_costs(c->second);
-  else if (e.prefill_speed > 0 || e.decode_speed > 0)  // as measured when it was loaded
-    w.set_costs(
-        capacity::cost_model::from_speeds(e.prefill_speed, e.decode_speed, e.device_class, e.name));
+  else
+    w.set_loaded_costs();
   set_ready(w, id);
   put_back(w);
 }

@@ -281,6 +281,8 @@ class router_policy {
 
     void set_entry(const directory::entry& e);
     void set_costs(capacity::cost_model c);
+    /// By what it measured when it was loaded, where its entry says that.
+    void set_loaded_costs();
     double prefill(std::uint32_t prompt, std::uint32_t cached) const {
       const double n = prompt, c = cached;
       return (n - c) * (prefill_seconds + prefill_growth * (n + c));

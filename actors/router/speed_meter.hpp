@@ -40,6 +40,7 @@ class speed_meter {
     return true;
   }
 
+  bool any() const { return prefill_ > 0 || decode_ > 0; }
   /// 0: not measured.
   double prefill_tokens_per_second() const { return prefill_ > 0 ? 1 / prefill_ : 0; }
   double decode_tokens_per_second() const { return decode_ > 0 ? 1 / decode_ : 0; }

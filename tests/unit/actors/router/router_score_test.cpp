@@ -164,6 +164,31 @@ TEST_CASE("before any report an engine costs what it measured when it was loaded
   CHECK(s.choose(at(t0)).decode.name == fast.name);
 }
 
+TEST_CASE("what an engine measures at the end of its loading counts, until its reports tell more") {
+  auto slow = worker("both/p/a1.0", both, "a1"), fast = worker("both/p/b1.0", both, "b1");
+  for (auto* w : {&slow, &fast}) w->state = msg::EntryState::LOADING;
+  shard s{{slow, fast}};
+  slow.prefill_speed = 100;
+  slow.decode_speed = 10;
+  fast.prefill_speed = 10'000;
+  fast.decode_speed = 100;
+  for (auto* w : {&slow, &fast}) w->state = msg::EntryState::READY;
+  s.policy.update({{slow, fast}, {}});
+  CHECK(s.view(fast.name).costs == capacity::provenance::measured);
+  CHECK(s.choose(at(t0)).decode.name == fast.name);
+  worker_report r;
+  r.queued_tokens = 1'000;
+  r.prefilled_tokens = 10'000;
+  r.busy_us = 1'000'000;
+  s.policy.report(fast.name, 7, r, t0);
+  CHECK(s.view(fast.name).queue_seconds == Approx(0.1));
+  // Its entry changes, also in what it says of speeds: reports know better.
+  fast.prefill_speed = 1;
+  s.policy.update({{fast}, {}});
+  s.policy.report(fast.name, 7, r, t0);
+  CHECK(s.view(fast.name).queue_seconds == Approx(0.1));
+}
+
 TEST_CASE("calibrated costs go before measured ones") {
   auto w = worker("both/p/a1.0", both, "a1");
   w.pool = "p";
