@@ -100,11 +100,13 @@ double cost_model::seconds(const request_shape& r, double batch) const {
 }
 
 double tenant_charge_mu(const cost_model& model, std::uint32_t prompt_tokens,
-                        std::uint32_t delivered_tokens, std::span<const attempt_work> attempts) {
+                        std::uint32_t cached_tokens, std::uint32_t delivered_tokens,
+                        std::span<const attempt_work> attempts) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> computed;
   std::uint32_t images = 0;
   for (const auto& a : attempts) {
-    computed.emplace_back(a.cached_tokens, std::min(a.computed_to, prompt_tokens));
+    computed.emplace_back(std::max(a.cached_tokens, cached_tokens),
+                          std::min(a.computed_to, prompt_tokens));
     images = std::max(images, a.image_tokens);
   }
   std::sort(computed.begin(), computed.end());
@@ -119,14 +121,17 @@ double tenant_charge_mu(const cost_model& model, std::uint32_t prompt_tokens,
 }
 
 double physical_mu(const cost_model& model, std::span<const attempt_work> attempts) {
-  double mu = 0;
+  const auto& per = model.in_seconds();
+  const auto decode_token = per.beta + per.beta_step / model.about().usual_batch;
+  double seconds = 0;
   for (const auto& a : attempts) {
-    if (a.computed_to > a.cached_tokens) mu += model.prefill_mu(a.computed_to, a.cached_tokens);
-    mu += model.prefill_mu(a.repeated_tokens, 0) +
-          model.decode_mu(a.prompt_tokens, a.output_tokens);
-    mu += (model.in_seconds().image * a.image_tokens + a.transfer_seconds) / model.seconds_per_mu();
+    // (p + 1)² − p² = 2·p + 1 of each position p.
+    seconds += per.alpha * a.computed_tokens +
+               per.alpha2 * (2 * a.computed_context + a.computed_tokens) +
+               decode_token * a.output_tokens + per.gamma * a.sampled_context +
+               per.image * a.image_tokens + a.transfer_seconds;
   }
-  return mu;
+  return seconds / model.seconds_per_mu();
 }
 
 }  // namespace troupe::capacity

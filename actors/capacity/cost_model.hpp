@@ -112,24 +112,28 @@ class cost_model {
 
 /// What one attempt at a request did, finished or not.
 struct attempt_work {
-  std::uint32_t prompt_tokens =
-      0;  ///< with the answer so far, which a repeated attempt takes along
-  std::uint32_t cached_tokens = 0;    ///< found in a cache, or moved here with the stream
-  std::uint32_t computed_to = 0;      ///< prompt positions [cached, computed_to) were computed
-  std::uint32_t output_tokens = 0;    ///< sampled, also what nobody received any more
-  std::uint32_t image_tokens = 0;     ///< encoded by this attempt
-  double transfer_seconds = 0;        ///< engines' time for KV that was sent and taken in
-  std::uint32_t repeated_tokens = 0;  ///< computed again within the attempt, after a pre-emption
+  std::uint32_t cached_tokens = 0;  ///< found in a cache, or moved here with the stream
+  std::uint32_t computed_to = 0;    ///< positions [cached, computed_to) were computed
+  /// All tokens of the prompt, and of the answer so far, that were computed: what a pre-emption
+  /// has computed again counts again.
+  std::uint32_t computed_tokens = 0;
+  double computed_context = 0;      ///< sum of what was before each of them
+  std::uint32_t output_tokens = 0;  ///< sampled by all choices, also what nobody received any more
+  double sampled_context = 0;       ///< sum of what was before each of them
+  std::uint32_t image_tokens = 0;   ///< encoded by this attempt
+  double transfer_seconds = 0;      ///< engines' time for KV that was sent and taken in
 };
 
 /// What a tenant pays for: each position of the prompt once, where it was computed at all, and each
-/// token of the answer that was delivered once. Cached tokens and work that a failover repeats are
-/// free. `prompt_tokens` is the client's prompt alone.
+/// token of the answer that was delivered once. Work that a failover repeats is free, and so are
+/// the first `cached_tokens`, which the client was told were cached: also where a later attempt ran
+/// on an engine without them. `prompt_tokens` is the client's prompt alone.
 double tenant_charge_mu(const cost_model& model, std::uint32_t prompt_tokens,
-                        std::uint32_t delivered_tokens, std::span<const attempt_work> attempts);
+                        std::uint32_t cached_tokens, std::uint32_t delivered_tokens,
+                        std::span<const attempt_work> attempts);
 
 /// What the engines had to do: everything, repetitions and transfers included. Routing and capacity
-/// count this.
+/// count this. By sums over tokens, which hold for any number of choices and of ranges.
 double physical_mu(const cost_model& model, std::span<const attempt_work> attempts);
 
 }  // namespace troupe::capacity

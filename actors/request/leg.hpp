@@ -52,6 +52,7 @@ struct leg {
   bool finished = false;
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;
+  std::uint32_t cached_attempt = 1;  ///< which found them
   std::vector<std::string> exclude;  ///< workers that failed this prompt, the latest last
   std::size_t record = 0;            ///< of the running attempt, in the timeline
   std::size_t records = 0;           ///< of this prompt
@@ -64,9 +65,10 @@ struct leg {
   /// Parts of a long prompt: sent so far, and acknowledged by the worker that renders it.
   std::size_t sent_bytes = 0;
   msg::address reader;
-  std::vector<batch_slice> early;  ///< came before the prompt was accepted
-  std::uint32_t came_tokens = 0;   ///< in this attempt
-  bool moved_here = false;         ///< its KV came with the stream: nothing was computed again
+  std::vector<batch_slice> early;          ///< came before the prompt was accepted
+  std::uint32_t came_tokens = 0;           ///< in this attempt
+  std::vector<std::uint32_t> came_before;  ///< of each choice; empty: nothing, it is the first
+  bool moved_here = false;  ///< its KV came with the stream: nothing was computed again
 
   bool alone() const { return last_alone == attempt; }
   /// What a repetition is called. A number that was asked about for a move is used up: the answer
@@ -88,6 +90,8 @@ struct leg {
     reader = {};
     early.clear();
     came_tokens = 0;
+    came_before.clear();
+    for (const auto& c : ledger.lengths()) came_before.push_back(c.tokens);
     moved_here = false;
   }
   void avoid(const std::string& worker) {

@@ -138,15 +138,20 @@ struct request_state {
   /// What the running attempt's jobs must have cost, by what came of them.
   void guess_costs(const leg& l) {
     if (!l.decode) return;
-    const auto context = l.prompt_tokens + l.ledger.sampled() - l.came_tokens;
-    const auto cached = l.attempt == 1 ? l.cached_tokens : 0;
+    std::vector<choice_work> choices;
+    for (const auto& c : l.ledger.lengths()) {
+      const auto before = choices.size() < l.came_before.size() ? l.came_before[choices.size()] : 0;
+      choices.push_back({before, c.tokens - before});
+    }
+    const auto cached = l.attempt == l.cached_attempt ? l.cached_tokens : 0;
     const bool prefilled = l.came_tokens > 0;
     const auto key = key_of(l);
     work.guess(l.decode->worker().name, key,
-               guessed_cost(context, cached, l.came_tokens, prefilled && !l.prefill));
+               guessed_cost(l.prompt_tokens, cached, choices, prefilled && !l.prefill));
     // Of a stream that was moved the other worker had it all.
-    if (l.prefill && prefilled && !l.moved_here)
-      work.guess(l.prefill->worker().name, key, guessed_cost(context, cached, 0, true));
+    if (!l.prefill || !prefilled || l.moved_here) return;
+    for (auto& c : choices) c.came = 0;
+    work.guess(l.prefill->worker().name, key, guessed_cost(l.prompt_tokens, cached, choices, true));
   }
 
   /// Also of an attempt that is over: its jobs' costs come late.
@@ -285,7 +290,7 @@ struct request_state {
                                           Job job) {
     const msg::address to{worker.getName().cStr(), worker.getGeneration()};
     context->office->send(to, context->self, std::move(job));
-    work.opened(to.name, key);
+    work.opened(to.name, to.generation, key);
     return std::make_unique<held_job>(context->office, context->jobs, context->self, to, key);
   }
 
@@ -324,6 +329,7 @@ struct request_state {
     l->accepted = true;
     l->prompt_tokens = in->getPromptTokens();
     l->cached_tokens = in->getCachedTokens();
+    l->cached_attempt = l->attempt;
     what->client->on_accepted(l->prompt, l->prompt_tokens, l->cached_tokens,
                               {in->getEchoText().begin(), in->getEchoText().size()});
     for (const auto& x : std::exchange(l->early, {}))
@@ -374,7 +380,7 @@ struct request_state {
     fill(r, *in);
     // `Accepted` came before the engine had looked; of a repetition nothing was saved for the
     // client.
-    if (!l->finished && l->attempt == 1)
+    if (!l->finished && l->attempt == l->cached_attempt)
       l->cached_tokens = std::max(l->cached_tokens, r.prefill_cached_tokens);
     record();
     if (leave_when_told() || l->accepted || !find(key_of(*l))) return;
@@ -631,7 +637,7 @@ struct request_state {
   }
 
   void lost(const worker_gone& x) {
-    work.lost(x.name);
+    work.lost(x.name, x.alive);
     for (auto& l : legs) {
       if (l.finished || over || !l.uses(x.name, x.alive)) continue;
       close_job(l, x.name);  // there is nobody left to cancel at

@@ -25,7 +25,7 @@ settlement settle_work(const ended_request& x, cost_book& costs) {
     auto tokens = p.tokens;
     if (tokens == 0)  // it ended before anybody said how long it is
       for (const auto& w : of_prompt[i]) tokens = std::max(tokens, w.computed_to);
-    s.tenant_mu += capacity::tenant_charge_mu(price, tokens, 0, of_prompt[i]);
+    s.tenant_mu += capacity::tenant_charge_mu(price, tokens, p.cached_tokens, 0, of_prompt[i]);
     for (const auto& a : p.answers) s.tenant_mu += price.decode_mu(p.tokens, a.tokens);
   }
   return s;

@@ -22,6 +22,22 @@ cost_model make(const coefficients& c, double batch = 4) {
   return *made;
 }
 
+/// Computes [cached, to), and samples behind a context of `prompt` tokens.
+attempt_work attempt(std::uint32_t prompt, std::uint32_t cached, std::uint32_t to,
+                     std::uint32_t out, double transfer = 0) {
+  attempt_work a;
+  a.cached_tokens = cached;
+  a.computed_to = to;
+  if (to > cached) {
+    a.computed_tokens = to - cached;
+    a.computed_context = a.computed_tokens * (cached + (a.computed_tokens - 1) / 2.0);
+  }
+  a.output_tokens = out;
+  a.sampled_context = out * (prompt + out / 2.0);
+  a.transfer_seconds = transfer;
+  return a;
+}
+
 }  // namespace
 
 TEST_CASE("cost model: the reference request is one model unit, whatever the coefficients") {
@@ -133,35 +149,35 @@ TEST_CASE("cost model: from an engine's speeds, and it says what it knows") {
 
 TEST_CASE("ledgers: one attempt without repetition costs the tenant what it costs the engines") {
   const auto model = make(small_cpu);
-  const std::array once{attempt_work{1'000, 200, 1'000, 50, 0, 0}};
-  CHECK(tenant_charge_mu(model, 1'000, 50, once) == Approx(model.mu({1'000, 200, 50, 0})));
+  const std::array once{attempt(1'000, 200, 1'000, 50)};
+  CHECK(tenant_charge_mu(model, 1'000, 200, 50, once) == Approx(model.mu({1'000, 200, 50, 0})));
   CHECK(physical_mu(model, once) == Approx(model.mu({1'000, 200, 50, 0})));
-  CHECK(tenant_charge_mu(model, 1'000, 0, {}) == 0);
+  CHECK(tenant_charge_mu(model, 1'000, 0, 0, {}) == 0);
   CHECK(physical_mu(model, {}) == 0);
 }
 
 TEST_CASE("ledgers: a failover's repetitions are the engines' load, not the tenant's") {
   const auto model = make(small_cpu);
   // Lost after 30 tokens, 5 of which nobody got; the next computes prompt and answer again.
-  const std::array twice{attempt_work{1'000, 200, 1'000, 35, 0, 0},
-                         attempt_work{1'030, 0, 1'030, 20, 0, 0.5}};
-  // The second attempt computed the 200 that had been cached: once, they are work like any other.
-  CHECK(tenant_charge_mu(model, 1'000, 50, twice) == Approx(model.mu({1'000, 0, 50, 0})));
+  const std::array twice{attempt(1'000, 200, 1'000, 35), attempt(1'030, 0, 1'030, 20, 0.5)};
+  // The second attempt computed the 200 that had been cached: they stay free.
+  CHECK(tenant_charge_mu(model, 1'000, 200, 50, twice) == Approx(model.mu({1'000, 200, 50, 0})));
   CHECK(physical_mu(model, twice) ==
         Approx(model.prefill_mu(1'000, 200) + model.decode_mu(1'000, 35) +
                model.prefill_mu(1'030, 0) + model.decode_mu(1'030, 20) +
                0.5 / model.seconds_per_mu()));
   // Where the second finds the first one's KV the tenant pays the first one's work.
-  const std::array found{attempt_work{1'000, 200, 1'000, 30, 0, 0},
-                         attempt_work{1'030, 1'000, 1'030, 20, 0, 0}};
-  CHECK(tenant_charge_mu(model, 1'000, 50, found) == Approx(model.mu({1'000, 200, 50, 0})));
+  const std::array found{attempt(1'000, 200, 1'000, 30), attempt(1'030, 1'000, 1'030, 20)};
+  CHECK(tenant_charge_mu(model, 1'000, 200, 50, found) == Approx(model.mu({1'000, 200, 50, 0})));
 }
 
 TEST_CASE("ledgers: what a pre-emption has computed again is the engines' load, not the tenant's") {
   const auto model = make(small_cpu);
-  attempt_work again{1'000, 200, 1'000, 50, 0, 0};
-  again.repeated_tokens = 1'020;
-  CHECK(tenant_charge_mu(model, 1'000, 50, std::array{again}) ==
+  auto again = attempt(1'000, 200, 1'000, 50);
+  const auto repeated = attempt(0, 0, 1'020, 0);
+  again.computed_tokens += repeated.computed_tokens;
+  again.computed_context += repeated.computed_context;
+  CHECK(tenant_charge_mu(model, 1'000, 200, 50, std::array{again}) ==
         Approx(model.mu({1'000, 200, 50, 0})));
   CHECK(physical_mu(model, std::array{again}) ==
         Approx(model.mu({1'000, 200, 50, 0}) + model.prefill_mu(1'020, 0)));
@@ -169,11 +185,11 @@ TEST_CASE("ledgers: what a pre-emption has computed again is the engines' load, 
 
 TEST_CASE("ledgers: a cancelled prompt is paid as far as it was computed") {
   const auto model = make(small_cpu);
-  const std::array partly{attempt_work{1'000, 200, 600, 0, 0, 0}};
-  CHECK(tenant_charge_mu(model, 1'000, 0, partly) == Approx(model.prefill_mu(600, 200)));
+  const std::array partly{attempt(1'000, 200, 600, 0)};
+  CHECK(tenant_charge_mu(model, 1'000, 200, 0, partly) == Approx(model.prefill_mu(600, 200)));
   CHECK(physical_mu(model, partly) == Approx(model.prefill_mu(600, 200)));
-  const std::array never_began{attempt_work{1'000, 200, 0, 0, 0, 0}};
-  CHECK(tenant_charge_mu(model, 1'000, 0, never_began) == 0);
+  const std::array never_began{attempt(1'000, 200, 0, 0)};
+  CHECK(tenant_charge_mu(model, 1'000, 200, 0, never_began) == 0);
   CHECK(physical_mu(model, never_began) == 0);
 }
 
@@ -183,21 +199,19 @@ TEST_CASE("ledgers: the tenant never pays more than the engines did, nor more th
   std::mt19937 random(seed);
   const auto model = make(small_cpu);
   for (int i = 0; i < 1'000; ++i) {
-    const std::uint32_t prompt = 1 + random() % 5'000;
+    const std::uint32_t prompt = 1 + random() % 5'000, cached = random() % (prompt + 1);
     std::uint32_t delivered = 0;
     std::vector<attempt_work> attempts;
     for (auto n = random() % 5; n > 0; --n) {
-      attempt_work a;
-      a.prompt_tokens = prompt + delivered;
-      a.cached_tokens = random() % (a.prompt_tokens + 1);
-      a.computed_to = random() % (a.prompt_tokens + 1);
-      a.output_tokens = a.computed_to == a.prompt_tokens ? random() % 100 : 0;
-      delivered += a.output_tokens == 0 ? 0 : random() % (a.output_tokens + 1);
-      attempts.push_back(a);
+      const std::uint32_t context = prompt + delivered, from = random() % (context + 1),
+                          to = random() % (context + 1);
+      const std::uint32_t out = to == context ? random() % 100 : 0;
+      attempts.push_back(attempt(context, from, to, out));
+      delivered += out == 0 ? 0 : random() % (out + 1);
     }
-    const auto charge = tenant_charge_mu(model, prompt, delivered, attempts);
+    const auto charge = tenant_charge_mu(model, prompt, cached, delivered, attempts);
     CHECK(charge >= 0);
     CHECK(charge <= physical_mu(model, attempts) * (1 + 1e-9));
-    CHECK(charge <= model.mu({prompt, 0, delivered, 0}) * (1 + 1e-9));
+    CHECK(charge <= model.mu({prompt, cached, delivered, 0}) * (1 + 1e-9));
   }
 }

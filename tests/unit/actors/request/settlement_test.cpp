@@ -5,6 +5,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
+
 using namespace troupe;
 using namespace troupe::request;
 using capacity::cost_model;
@@ -34,7 +36,7 @@ directory::entry worker(const std::string& name, const std::string& pool, msg::R
 }
 
 job_account job(const std::string& worker, std::uint32_t attempt, const engine::job_cost& cost) {
-  return {worker, 0, attempt, cost, true, false};
+  return {worker, 7, 0, attempt, cost, true, false};
 }
 
 ended_request ended(std::uint32_t prompt, std::uint32_t cached, std::uint32_t answer,
@@ -44,7 +46,7 @@ ended_request ended(std::uint32_t prompt, std::uint32_t cached, std::uint32_t an
   x.model = "m";
   x.prompts.push_back({prompt, cached, {{answer, true, false}}});
   for (const auto& j : jobs) {
-    x.work.opened(j.worker, {x.id, j.prompt, j.attempt});
+    x.work.opened(j.worker, j.generation, {x.id, j.prompt, j.attempt});
     x.work.told(j.worker, {x.id, j.prompt, j.attempt}, j.cost);
   }
   return x;
@@ -77,19 +79,54 @@ TEST_CASE(
   CHECK(s.tenant_mu == Approx(m.mu({1'000, 0, 50, 0})));
   CHECK(s.physical_mu == Approx(m.prefill_mu(1'000, 0) + m.prefill_mu(1'030, 0) +
                                 m.decode_mu(1'000, 30) + m.decode_mu(1'030, 20)));
-  auto x = ended(1'000, 0, 50, {job("a", 1, guessed_cost(1'000, 0, 100, true))});
-  x.prompts[0].answers.push_back({50, true, false});
+  const std::array<choice_work, 2> choices{{{0, 50}, {0, 80}}};
+  auto x = ended(1'000, 0, 50, {job("a", 1, guessed_cost(1'000, 0, choices, true))});
+  x.prompts[0].answers.push_back({80, true, false});
   s = settle_work(x, book);
-  CHECK(s.tenant_mu == Approx(m.prefill_mu(1'000, 0) + 2 * m.decode_mu(1'000, 50)));
+  CHECK(s.tenant_mu ==
+        Approx(m.prefill_mu(1'000, 0) + m.decode_mu(1'000, 50) + m.decode_mu(1'000, 80)));
+  CHECK(s.physical_mu == Approx(s.tenant_mu));
+  // Each goes on behind its own answer, and has computed that again.
+  const std::array<choice_work, 2> resumed{{{30, 20}, {50, 30}}};
+  x.work.opened("b", 7, {x.id, 0, 2});
+  x.work.told("b", {x.id, 0, 2}, guessed_cost(1'000, 0, resumed, true));
+  const auto before = s;
+  s = settle_work(x, book);
+  CHECK(s.tenant_mu == Approx(before.tenant_mu));
+  CHECK(s.physical_mu ==
+        Approx(before.physical_mu + m.prefill_mu(1'000, 0) + m.prefill_mu(1'030, 1'000) +
+               m.prefill_mu(1'050, 1'000) + m.decode_mu(1'030, 20) + m.decode_mu(1'050, 30)));
   // Several prompts are paid each.
   x = ended(1'000, 0, 50, {job("a", 1, guessed_cost(1'000, 0, 50, true))});
   x.prompts.push_back(x.prompts[0]);
   auto other = job("a", 1, guessed_cost(1'000, 0, 50, true));
-  x.work.opened("a", {x.id, 1, 1});
+  x.work.opened("a", 7, {x.id, 1, 1});
   x.work.told("a", {x.id, 1, 1}, other.cost);
   s = settle_work(x, book);
   CHECK(s.tenant_mu == Approx(2 * m.mu({1'000, 0, 50, 0})));
   CHECK(s.physical_mu == Approx(s.tenant_mu));
+}
+
+TEST_CASE("settling: what was cached at first is free, also where a later attempt computes it") {
+  cost_book book{{{"p", "m", calibrated(1)}}};
+  const auto m = calibrated(1);
+  const auto s = settle_work(ended(3'500, 3'000, 50,
+                                   {job("a", 1, guessed_cost(3'500, 3'000, 30, true)),
+                                    job("b", 2, guessed_cost(3'530, 0, 20, true))}),
+                             book);
+  CHECK(s.tenant_mu == Approx(m.mu({3'500, 3'000, 50, 0})));
+  CHECK(s.physical_mu == Approx(m.mu({3'500, 3'000, 30, 0}) + m.mu({3'530, 0, 20, 0})));
+}
+
+TEST_CASE(
+    "settling: the range that was paid is that of the cost, whoever counted what was cached") {
+  cost_book book{{{"p", "m", calibrated(1)}}};
+  const auto m = calibrated(1);
+  // Nobody has said so far that 900 were cached.
+  const auto s = settle_work(ended(1'000, 0, 1, {job("a", 1, guessed_cost(1'000, 900, 1, true))}),
+                             book);
+  CHECK(s.tenant_mu == Approx(m.mu({1'000, 900, 1, 0})));
+  CHECK(s.physical_mu == Approx(m.mu({1'000, 900, 1, 0})));
 }
 
 TEST_CASE("settling: what was never computed costs nothing, and says that it was guessed") {
@@ -101,7 +138,7 @@ TEST_CASE("settling: what was never computed costs nothing, and says that it was
   CHECK(s.tenant_mu == 0);
   CHECK(s.physical_mu == 0);
   CHECK_FALSE(s.guessed);
-  x.work.opened("a", {{}, 0, 1});
+  x.work.opened("a", 7, {{}, 0, 1});
   s = settle_work(x, book);
   CHECK(s.physical_mu == 0);
   CHECK(s.guessed);

@@ -131,7 +131,7 @@ TEST_CASE("a timeline tells what a request has cost, and keeps it when it is put
   s->tenant_mu = 0.25;
   s->physical_mu = 0.5;
   s->price = troupe::capacity::provenance::measured;
-  s->jobs.push_back({"both/p/a.0", 0, 1, {}, true, false});
+  s->jobs.push_back({"both/p/a.0", 7, 0, 1, {}, true, false});
   s->jobs[0].cost.decode = std::chrono::microseconds(1'500);
   s->jobs[0].cost.sampled = 7;
   store.settle(t.id, s);
