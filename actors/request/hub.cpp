@@ -321,6 +321,7 @@ struct hub_state {
   void over(const request_over& x) {
     leaves(*x.what);
     if (x.what->work.owed() == 0) return settle(*x.what);
+    tell(x.what->id, all_passed{});
     unsettled[x.what->id] = x.what;
     wake_for_costs(accounts.add(x.what->id, self->clock().now() + costs_wait));
   }

@@ -37,6 +37,7 @@ struct request_state {
   caf::actor_clock::time_point begun;
   caf::actor_clock::time_point deadline;
   bool over = false;
+  bool owed = false;  ///< costs may be on their way here
   static constexpr const char* name = "request";
 
   explicit request_state(caf::event_based_actor* s) : self(s) {}
@@ -157,8 +158,10 @@ struct request_state {
   /// Also of an attempt that is over: its jobs' costs come late.
   template <class Schema>
   void note_cost(typename Schema::Reader in) {
-    if (!in.hasCost()) return;
-    cost_told x{in.getWorker().cStr(), msg::read(in.getKey()), engine::read(in.getCost())};
+    if (in.hasCost())
+      note_cost({in.getWorker().cStr(), msg::read(in.getKey()), engine::read(in.getCost())});
+  }
+  void note_cost(cost_told x) {
     if (over)  // the hub may have passed it on before it heard of the end
       self->send(hub, std::move(x));
     else
@@ -345,7 +348,7 @@ struct request_state {
     if constexpr (std::is_same_v<Schema, msg::JobFailed>)
       note_cost<Schema>(*in);
     else
-      work.told(worker, key, {});  // nothing was computed
+      note_cost({worker, key, {}});  // nothing was computed
     // The worker never heard of the move, and offers the stream again while it drains.
     if (auto* l = find_move(key);
         l && l->move->source && l->move->source->worker().name == worker) {
@@ -574,12 +577,15 @@ struct request_state {
     if (planted::is(planted::bug::answer_twice)) what->client->on_finished({});
     let_go();
     // Prefill's account travels by another way and may be later than a short answer.
-    if (!leave_when_told()) self->delayed_send(self, last_account_wait, leave_atom::value);
+    if (prefills()) self->delayed_send(self, last_account_wait, leave_atom::value);
+    leave_when_told();
+  }
+  bool prefills() const {
+    return std::any_of(legs.begin(), legs.end(),
+                       [](const auto& x) { return x.prefill && x.prefill->open(); });
   }
   bool leave_when_told() {
-    if (!over || std::any_of(legs.begin(), legs.end(),
-                             [](const auto& x) { return x.prefill && x.prefill->open(); }))
-      return false;
+    if (!over || owed || prefills()) return false;
     self->quit();
     return true;
   }
@@ -587,7 +593,13 @@ struct request_state {
   void fail(const failure& why) {
     if (over) return;
     tell_failure(why);
-    self->quit();
+    leave();
+  }
+  /// Costs that are in the mailbox are still passed on.
+  void leave() {
+    let_go();
+    for (auto& l : legs) l.drop_attempt();
+    leave_when_told();
   }
   void tell_failure(const failure& why) {
     end("failed", why.code);
@@ -601,7 +613,7 @@ struct request_state {
     if (over) return;
     end("cancelled", "cancelled");
     spdlog::info("event=request_cancelled request={} reason=\"{}\"", what->external_id, reason);
-    self->quit();
+    leave();
   }
 
   void end(const char* status, std::string finish) {
@@ -627,6 +639,7 @@ struct request_state {
             {c.tokens, c.why != msg::FinishReason::NONE, c.why == msg::FinishReason::LENGTH});
       ended->prompts.push_back(std::move(p));
     }
+    owed = work.owed() > 0;
     ended->work = std::exchange(work, {});
     caf::anon_send(hub, request_over{std::move(ended)});
   }
@@ -711,6 +724,10 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
              {}});
       },
       [self](const cancel_request& x) { self->state.cancel(x.reason); },
+      [self](const all_passed&) {
+        self->state.owed = false;
+        self->state.leave_when_told();
+      },
       [self](leave_atom) { self->quit(); },
   };
 }

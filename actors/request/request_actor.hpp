@@ -99,6 +99,9 @@ struct crash_suspected {
 struct request_over {
   std::shared_ptr<ended_request> what;
 };
+/// To a request that is over: whatever came for it before the hub knew that is in its mailbox ahead
+/// of this, and what comes later finds the hub's books.
+struct all_passed {};
 /// To the hub: what a worker has told to a request that is over, and only waits for this.
 struct cost_told {
   std::string worker;
@@ -149,6 +152,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::route_given)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::worker_gone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::crash_suspected)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::request_over)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::all_passed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cost_told)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::cancel_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::request::deadline_passed)

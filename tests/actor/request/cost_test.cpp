@@ -104,6 +104,26 @@ TEST_CASE_METHOD(ledgers, "a cancelled request pays what was done, once its work
   CHECK(tenant() == Approx(paid));
 }
 
+TEST_CASE_METHOD(ledgers, "a cost that is on its way to a request that ends is not lost") {
+  auto c = submit();
+  const auto key = asked_once().key;
+  route(key, both);
+  const auto done = cost(60, 0, 0);
+  // The hub passes on both before it hears that the request is over.
+  hub.front->cancel(c.id, "client went away");
+  SECTION("done") {
+    job_done(key, both, &done);
+    CHECK(physical() == Approx(price.prefill_mu(60, 0)));
+  }
+  SECTION("rejected") {
+    bad_end<msg::Rejected>(key, both, 503, "no_room", true);
+    CHECK(physical() == 0);
+  }
+  CHECK(settled() == 1);
+  CHECK(guessed() == 0);
+  check_all_released();
+}
+
 TEST_CASE_METHOD(ledgers, "a failover's first attempt counts, also when its cost comes late") {
   submit();
   auto key = asked_once().key;
