@@ -38,6 +38,13 @@ class deadline_queue {
     }
     return late;
   }
+  /// Whose time would come first; it is forgotten. None: nobody is there.
+  std::optional<Key> take_first() {
+    if (order_.empty()) return std::nullopt;
+    const auto first = order_.begin()->second;
+    remove(first);
+    return first;
+  }
   /// A timer has fired: when to be woken again, unless a timer that is still set comes in time.
   std::optional<time_point> woken(time_point now) {
     timers_.erase(timers_.begin(), timers_.upper_bound(now));

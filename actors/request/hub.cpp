@@ -322,6 +322,8 @@ struct hub_state {
     leaves(*x.what);
     if (x.what->work.owed() == 0) return settle(*x.what);
     tell(x.what->id, all_passed{});
+    if (unsettled.size() >= unsettled_max)
+      if (const auto oldest = accounts.take_first()) settle_late(*oldest);
     unsettled[x.what->id] = x.what;
     wake_for_costs(accounts.add(x.what->id, self->clock().now() + costs_wait));
   }

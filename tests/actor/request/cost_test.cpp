@@ -158,6 +158,29 @@ TEST_CASE_METHOD(ledgers, "who never tells is waited for for so long, and guesse
   CHECK(tenant() == Approx(price.mu({100, 0, 1, 0})));
 }
 
+TEST_CASE_METHOD(ledgers, "of too many that are waited for, the oldest are guessed") {
+  const auto one = [&] {
+    auto c = submit();
+    const auto key = asked_once().key;
+    route(key, both);
+    hub.front->cancel(c.id, "client went away");
+    run();
+    return key;
+  };
+  const auto first = one(), second = one();
+  for (std::size_t i = 2; i < request::unsettled_max; ++i) one();
+  CHECK(settled() == 0);
+  one();
+  CHECK(settled() == 1);
+  CHECK(guessed() == 1);
+  const auto done = cost(100, 0, 0);
+  job_done(first, both, &done);  // too late
+  CHECK(settled() == 1);
+  job_done(second, both, &done);
+  CHECK(settled() == 2);
+  CHECK(guessed() == 1);
+}
+
 TEST_CASE_METHOD(ledgers, "nobody waits for a worker that is lost") {
   submit({.timeout = 1s});
   const auto key = asked_once().key;
