@@ -370,7 +370,7 @@ struct hub_state {
     for (const auto& p : x.prompts)
       for (const auto& a : p.answers)
         if (a.ended) forecast.learn(x.tenant, x.model, a.tokens, a.cut);
-    context->timelines->settle(x.external_id, std::move(s), x.tenant);
+    context->timelines->settle(x, std::move(s));
   }
 
   /// A request that has ended hears nothing any more.

@@ -54,6 +54,7 @@ struct request_state {
     begun = self->clock().now();
     deadline = begun + what->timeout - what->waited;
     account.id = what->external_id;
+    account.request = what->id;
     account.tenant = what->tenant;
     account.waited_ms = std::chrono::duration<double, std::milli>(what->waited).count();
     account.model = what->model;

@@ -135,7 +135,7 @@ void timeline_store::put(const timeline& t) {
     order_.push_back(std::move(k));
   } else {
     // A client may give the same id to another request, which then begins.
-    auto settled = t.status == "running" ? nullptr : std::move(i->second.settled);
+    auto settled = t.request == i->second.request ? std::move(i->second.settled) : nullptr;
     i->second = t;
     if (!i->second.settled) i->second.settled = std::move(settled);
   }
@@ -145,11 +145,10 @@ void timeline_store::put(const timeline& t) {
   }
 }
 
-void timeline_store::settle(const std::string& id, std::shared_ptr<const settlement> what,
-                            const std::string& tenant) {
+void timeline_store::settle(const ended_request& x, std::shared_ptr<const settlement> what) {
   std::lock_guard lock{mutex_};
-  if (const auto i = by_id_.find({id, tenant}); i != by_id_.end())
-    i->second.settled = std::move(what);
+  const auto i = by_id_.find({x.external_id, x.tenant});
+  if (i != by_id_.end() && i->second.request == x.id) i->second.settled = std::move(what);
 }
 
 std::string timeline_store::get(const std::string& id, const std::optional<std::string>& of) const {

@@ -42,8 +42,9 @@ inline constexpr std::size_t attempt_records_max = 32;
 
 /// A request's account of itself.
 struct timeline {
-  std::string id;
-  std::string tenant;  ///< empty: there are none
+  std::string id;           ///< by its client's choice
+  msg::request_id request;  ///< which no other has
+  std::string tenant;       ///< empty: there are none
   std::string model;
   std::string status;  ///< running, done, failed, cancelled
   std::vector<attempt_record> attempts;
@@ -68,9 +69,8 @@ class timeline_store {
  public:
   /// Keeps what was settled of it before.
   void put(const timeline& t);
-  /// Of a request that is known here.
-  void settle(const std::string& id, std::shared_ptr<const settlement> what,
-              const std::string& tenant = {});
+  /// No effect where another request has taken the name, or nobody knows it any more.
+  void settle(const ended_request& x, std::shared_ptr<const settlement> what);
   /// `of`: only this tenant's; none: whosever, the first by tenant of several. Empty: not known.
   std::string get(const std::string& id, const std::optional<std::string>& of = std::nullopt) const;
 

@@ -126,6 +126,7 @@ TEST_CASE("each tenant has its own timelines, also under the same id") {
 TEST_CASE("a timeline tells what a request has cost, and keeps it when it is put in again") {
   timeline_store store;
   auto t = whole();
+  t.request = {1, 2};
   store.put(t);
   auto s = std::make_shared<settlement>();
   s->tenant_mu = 0.25;
@@ -134,8 +135,12 @@ TEST_CASE("a timeline tells what a request has cost, and keeps it when it is put
   s->jobs.push_back({"both/p/a.0", 7, 0, 1, {}, true, false});
   s->jobs[0].cost.decode = std::chrono::microseconds(1'500);
   s->jobs[0].cost.sampled = 7;
-  store.settle(t.id, s);
-  store.settle("unknown", s);
+  ended_request x;
+  x.id = t.request;
+  x.external_id = t.id;
+  store.settle(x, s);
+  x.external_id = "unknown";
+  store.settle(x, s);
   store.put(t);
   simdjson::dom::parser parser;
   auto json = store.get(t.id);
@@ -147,8 +152,11 @@ TEST_CASE("a timeline tells what a request has cost, and keeps it when it is put
   CHECK(double{e["cost"]["decode_ms"]} == 1.5);
   CHECK(std::uint64_t{e["cost"]["jobs"].at(0)["sampled_tokens"]} == 7);
   // Another request by the same name begins without.
-  t.status = "running";
+  t.request = {1, 3};
   store.put(t);
-  json = store.get(t.id);
-  CHECK(json.find("model_units") == std::string::npos);
+  CHECK_THAT(store.get(t.id), !Catch::Contains("model_units"));
+  // What the first one's workers tell late is not taken for its cost.
+  x.external_id = t.id;
+  store.settle(x, s);
+  CHECK_THAT(store.get(t.id), !Catch::Contains("model_units"));
 }
