@@ -137,7 +137,7 @@ void engine_host::flush() {
     // A stream with a hole is none, and elsewhere the same would come again.
     for (auto job : left_out) {
       engine_->cancel(job);
-      events_.failures.push_back(
+      events_.given_up.push_back(
           {job, {"answer_piece_too_large", "a piece of the answer does not fit a message"}, false});
     }
   }

@@ -47,13 +47,16 @@ struct engine_events {
   std::vector<prefilled> prefills;
   std::vector<engine::job_id> ends;
   std::vector<engine::job_failure> failures;
+  /// Not by the engine, which has been told to cancel them, and tells what they have cost as it
+  /// lets go.
+  std::vector<engine::job_failure> given_up;
   std::vector<engine::job_id> cancels;
   std::vector<std::uint64_t> blocks_added;
   std::vector<std::uint64_t> blocks_dropped;
   bool empty() const {
     return costs.empty() && adoptions.empty() && departures.empty() && stays.empty() &&
-           prefills.empty() && ends.empty() && failures.empty() && cancels.empty() &&
-           blocks_added.empty() && blocks_dropped.empty();
+           prefills.empty() && ends.empty() && failures.empty() && given_up.empty() &&
+           cancels.empty() && blocks_added.empty() && blocks_dropped.empty();
   }
 };
 

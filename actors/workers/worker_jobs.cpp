@@ -407,6 +407,9 @@ void worker_state::happened(engine_events& x) {
         fail(*j, f.why, f.retryable ? status_unavailable : status_internal, f.retryable,
              fault ? suspects : 0);
     }
+  for (const auto& f : x.given_up)
+    if (auto* j = find(f.job); j && !j->ended)
+      fail(*j, f.why, f.retryable ? status_unavailable : status_internal, f.retryable);
   for (auto id : x.ends)
     if (auto* j = find(id)) {
       j->in_engine = false;

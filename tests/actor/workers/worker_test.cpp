@@ -247,6 +247,21 @@ TEST_CASE_METHOD(alone, "with its end a job tells what it has cost, whatever tha
     REQUIRE(done.size() == 1);
     CHECK(done[0].sampled > 0);
   }
+  SECTION("its host gives it up, and the engine lets go later") {
+    give();
+    work();
+    workers::engine_events x;
+    x.given_up.push_back({1, {"answer_piece_too_large", "", {}}, false});
+    caf::anon_send(m.actor, std::move(x));
+    run();
+    auto failed = take_envelopes<msg::JobFailed>(requester);
+    REQUIRE(failed.size() == 1);
+    CHECK_FALSE(msg::view<msg::JobFailed> { failed[0].second } -> hasCost());
+    turns(2);
+    const auto done = told();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].sampled > 0);
+  }
   SECTION("the engine fails it") {
     m.garbage = true;
     give();
