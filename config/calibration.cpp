@@ -66,13 +66,16 @@ class file_parser {
     reader_.read(*costs, "costs", "[costs]", bind(value_));
     if (!problems_.empty()) return;
     if (value_.device_class.empty()) fail("device_class", "`device_class` is empty");
-    if (value_.alpha <= 0) fail("alpha", "`alpha` is 0, but computing a prompt takes time");
-    if (value_.beta + value_.beta_step <= 0)
-      fail("beta", "`beta` and `beta_step` are 0, but sampling a token takes time");
+    // A fit may put all of it into one of them.
+    if (value_.alpha + value_.alpha2 <= 0)
+      fail("alpha", "`alpha` and `alpha2` are 0, but computing a prompt takes time");
+    if (value_.beta + value_.beta_step + value_.gamma <= 0)
+      fail("beta", "`beta`, `beta_step` and `gamma` are 0, but sampling a token takes time");
   }
 
   void fail(const char* key, const char* message) {
-    reader_.fail(origins_.at(std::string{"costs."} + key), message);
+    const auto at = origins_.find(std::string{"costs."} + key);
+    reader_.fail(at == origins_.end() ? value_.where : at->second, message);
   }
 
   const std::string& filename_;

@@ -107,6 +107,11 @@ void set_digests(cluster& c) {
     texts[s.name] += text;
     all += text;
   }
+  for (const auto& [pool, costs] : read_costs(c).of_pool) {
+    const auto text = fmt::format("# {}\n{}", pool, print_costs(costs));
+    texts["costs"] += text;
+    all += text;
+  }
   c.section_digests.clear();
   for (const auto& [name, text] : texts)
     c.section_digests[name] = XXH3_64bits(text.data(), text.size());

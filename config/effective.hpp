@@ -9,7 +9,8 @@ namespace troupe::config {
 
 /// Sets `digest` and `section_digests`. They cover every value, defaults included, as written:
 /// paths before expansion, since hosts may keep a model in different places. Where a value stands
-/// and how it is spelled ("60s", "1m") makes no difference.
+/// and how it is spelled ("60s", "1m") makes no difference. The files that pools' `costs` name are
+/// read: what they say belongs to it, as the section `costs`; one that cannot be read has none.
 void set_digests(cluster& c);
 
 /// The whole configuration, defaults included, as a cluster file that means the same; with

@@ -1,6 +1,7 @@
 #include "config/calibration.hpp"
 
 #include "config/effective.hpp"
+#include "config/reload.hpp"
 #include "support.hpp"
 
 #include <catch2/catch.hpp>
@@ -71,6 +72,16 @@ TEST_CASE("costs: what is written is read, to the last digit", "[config]") {
   CHECK(parse_calibration(with(""), "c.toml").value->usual_batch == 1);
 }
 
+TEST_CASE("costs: whatever a fit comes to can be read", "[config]") {
+  auto c = some();
+  SECTION("all of the prompt grows with what is before") { c.alpha = 0; }
+  SECTION("all of the answer grows with the context") { c.beta = c.beta_step = 0; }
+  const auto back = parse_calibration(print_calibration(c), "c.toml");
+  for (const auto& p : back.problems) UNSCOPED_INFO(to_string(p));
+  REQUIRE(back);
+  CHECK(*back.value == c);
+}
+
 TEST_CASE("costs: what cannot be is an error with its place", "[config]") {
   const std::pair<std::string, const char*> wrong[] = {
       {with("gamma = -1e-9"), "c.toml:6:9: `gamma` is the number -1e-09; expected a number from 0"},
@@ -81,10 +92,11 @@ TEST_CASE("costs: what cannot be is an error with its place", "[config]") {
       {with("alhpa2 = 0"), "c.toml:6:1: [costs] has no key \"alhpa2\"; did you mean `alpha2`?"},
       {with("image = '1'"), "c.toml:6:9: `image` is the string \"1\""},
       {"[costs]\nmodel = 'm'\ndevice_class = 'x'\nalpha = 0\nbeta = 1\n",
-       "c.toml:4:9: `alpha` is 0"},
+       "c.toml:4:9: `alpha` and `alpha2` are 0"},
       {"[costs]\nmodel = 'm'\ndevice_class = ''\nalpha = 1\nbeta = 1\n",
        "c.toml:3:16: `device_class` is empty"},
-      {"[costs]\nmodel = 'm'\ndevice_class = 'x'\nalpha = 1\nbeta = 0\n", "c.toml:5:8: `beta` and"},
+      {"[costs]\nmodel = 'm'\ndevice_class = 'x'\nalpha = 1\nbeta = 0\n", "c.toml:5:8: `beta`, "},
+      {"[costs]\nmodel = 'm'\ndevice_class = 'x'\nalpha = 1\n", "c.toml:1:1: `beta`, "},
       {"[costs]\nmodel = 'm'\ndevice_class = 'x'\nbeta = 1\n", "[costs] needs `alpha`"},
       {"[costs]\nmodel = 'm'\nalpha = 1\nbeta = 1\n", "[costs] needs `device_class`"},
       {"", "c.toml: no [costs]"},
@@ -96,7 +108,7 @@ TEST_CASE("costs: what cannot be is an error with its place", "[config]") {
     CAPTURE(text.substr(0, 200), expected);
     CHECK_THAT(joined(problems_of_costs(text)), Catch::Contains(expected));
   }
-  // Nothing of the answer's cost may be missing in all, but either part.
+  // Of the prompt's cost and of the answer's not all parts may be missing.
   CHECK(parse_calibration("[costs]\nmodel = 'm'\ndevice_class = 'x'\nalpha = 1\nbeta_step = 1\n",
                           "c.toml"));
 }
@@ -132,6 +144,22 @@ TEST_CASE("costs: a pool names its file, relative to the cluster file", "[config
     CHECK_THAT(all, Catch::Contains("cluster.toml:14:9: "));  // which pool
     CHECK(read.of_pool.empty());
   }
+}
+
+TEST_CASE("costs: what the file says belongs to the configuration's digest", "[config]") {
+  folder f;
+  f.write("c.toml", print_calibration(some()));
+  const auto running = f.cluster("costs = 'c.toml'\n");
+  CHECK(f.cluster("costs = 'c.toml'\n").value->digest == running.value->digest);
+  CHECK(sections_for_restart(*running.value, *running.value).empty());
+  auto other = some();
+  other.alpha *= 2;
+  f.write("c.toml", print_calibration(other));
+  const auto next = f.cluster("costs = 'c.toml'\n");
+  CHECK(next.value->digest != running.value->digest);
+  CHECK(next.value->section_digests.at("costs") != running.value->section_digests.at("costs"));
+  CHECK(sections_for_restart(*running.value, *next.value) == std::vector<std::string>{"costs"});
+  CHECK_FALSE(f.cluster("").value->section_digests.contains("costs"));
 }
 
 TEST_CASE("costs: those of other hardware are refused, unless the cluster file says so",
