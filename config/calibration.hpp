@@ -27,10 +27,15 @@ struct calibration {
   double image = 0;          ///< per image token
   double usual_batch = 1;    ///< streams in a decode step, where model units are counted
   double mu_per_minute = 0;  ///< of one engine within its latency objective; 0: not known
-  // How good it was for workloads that it was not fitted to; parts of one.
+  // How good it was for workloads that it was not fitted to; parts of one. At the batch that each
+  // of them had:
   double median_error = 0;
   double p90_error = 0;
   double bias = 0;
+  // At `usual_batch`, as model units are counted:
+  double usual_median_error = 0;
+  double usual_p90_error = 0;
+  double usual_bias = 0;
   location where;
 
   friend bool operator==(const calibration& a, const calibration& b) {
@@ -38,7 +43,9 @@ struct calibration {
            a.alpha2 == b.alpha2 && a.beta == b.beta && a.beta_step == b.beta_step &&
            a.gamma == b.gamma && a.image == b.image && a.usual_batch == b.usual_batch &&
            a.mu_per_minute == b.mu_per_minute && a.median_error == b.median_error &&
-           a.p90_error == b.p90_error && a.bias == b.bias;
+           a.p90_error == b.p90_error && a.bias == b.bias &&
+           a.usual_median_error == b.usual_median_error && a.usual_p90_error == b.usual_p90_error &&
+           a.usual_bias == b.usual_bias;
   }
 };
 

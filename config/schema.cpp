@@ -365,13 +365,22 @@ constexpr field<calibration> calibration_fields[] = {
      "Streams in a decode step, where model units are counted."},
     {"mu_per_minute", number(0, 1'000'000'000),
      [](calibration& x) -> slot { return &x.mu_per_minute; },
-     "Model units of one engine a minute within its latency objective; 0: not known."},
+     "Model units of one engine a minute within its latency objective: where it does prefill and "
+     "decode, and there are tenants, requests are let in by that. 0: not known."},
     {"median_error", number(0, percent_max), [](calibration& x) -> slot { return &x.median_error; },
-     "Of guesses for workloads that were not fitted, parts of one; for people."},
+     "Of guesses for workloads that were not fitted, each at the batch that it had, parts of one; "
+     "for people."},
     {"p90_error", number(0, percent_max), [](calibration& x) -> slot { return &x.p90_error; },
      "The same, of nine in ten."},
     {"bias", number(-1, percent_max), [](calibration& x) -> slot { return &x.bias; },
      "Of their sum; above 0: guessed too high."},
+    {"usual_median_error", number(0, percent_max),
+     [](calibration& x) -> slot { return &x.usual_median_error; },
+     "As `median_error`, but with all of them taken to run at `usual_batch`, as model units are."},
+    {"usual_p90_error", number(0, percent_max),
+     [](calibration& x) -> slot { return &x.usual_p90_error; }, "The same, of nine in ten."},
+    {"usual_bias", number(-1, percent_max), [](calibration& x) -> slot { return &x.usual_bias; },
+     "The same, of their sum."},
 };
 
 constexpr section_name sections[] = {{"cluster", false}, {"host", true},    {"model", true},

@@ -42,6 +42,8 @@ std::string percent(double x) { return fmt::format("{:.1f} %", x * 100); }
 /// What came of one workload.
 struct measured_workload {
   std::vector<capacity::measured_request> requests;
+  // Without each connection's first request.
+  std::vector<capacity::measured_request> steady;
   double ttft_p95_ms = 0;
   double tpot_p95_ms = 0;
   double minutes = 0;
@@ -72,6 +74,7 @@ class calibration_run {
          {&calibration_run::prepare, &calibration_run::warm_up, &calibration_run::fit,
           &calibration_run::hold_out, &calibration_run::find_capacity})
       if (auto done = (this->*step)(); !done) return done.error();
+    judge_at_usual_batch();
     report_.seconds_per_mu = model().seconds_per_mu();
     return std::move(report_);
   }
@@ -100,10 +103,11 @@ class calibration_run {
     const auto hardware = await_idle();
     if (!hardware) return hardware.error();
     scope_.engines = hardware->engines;
+    all_engines_ = hardware->all_engines;
     report_.costs.model = body_.model;
     report_.costs.device_class = hardware->device_class;
-    say(fmt::format("{} on \"{}\", {} engine{}", body_.model, hardware->device_class,
-                    hardware->engines, hardware->engines == 1 ? "" : "s"));
+    say(fmt::format("{} on \"{}\", {} engine{}", body_.model, hardware->device_class, all_engines_,
+                    all_engines_ == 1 ? "" : "s"));
     return ok;
   }
 
@@ -158,6 +162,11 @@ class calibration_run {
     report_.fitted = all.size();
     const auto made = capacity::cost_model_of(costs);
     if (!made) return made.error();
+    // Now, and not by the node that will be given the file.
+    if (const auto back = config::parse_calibration(config::print_calibration(costs), s_.output);
+        !back)
+      return error{"bad_fit", fmt::format("what was fitted is no calibration: {}",
+                                          to_string(back.problems.front()))};
     say(fmt::format("fitted to {} requests", all.size()));
     return ok;
   }
@@ -168,19 +177,34 @@ class calibration_run {
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto done = measure(all[i], i + 1, all.size());
       if (!done) return done.error();
-      held_out_result r{all[i].name, capacity::usual_batch_of(done->requests), {}};
+      held_out_result r{all[i].name, capacity::usual_batch_of(done->requests), {}, {}};
       const auto its = capacity::predict(model(), done->requests, r.batch);
       r.errors = capacity::judge(its);
       guesses.insert(guesses.end(), its.begin(), its.end());
       say(fmt::format("held out: {}: median error {}, p90 {}, bias {}", r.name,
                       percent(r.errors.median), percent(r.errors.p90), percent(r.errors.bias)));
       report_.held_out.push_back(std::move(r));
+      held_out_.push_back(done->requests);
     }
     report_.errors = capacity::judge(guesses);
     report_.costs.median_error = report_.errors.median;
     report_.costs.p90_error = report_.errors.p90;
     report_.costs.bias = report_.errors.bias;
     return ok;
+  }
+
+  /// What a unit's price makes of them: it is the same whatever the batch happens to be.
+  void judge_at_usual_batch() {
+    std::vector<capacity::prediction> guesses;
+    for (std::size_t i = 0; i < held_out_.size(); ++i) {
+      const auto its = capacity::predict(model(), held_out_[i], model().about().usual_batch);
+      report_.held_out[i].usual = capacity::judge(its);
+      guesses.insert(guesses.end(), its.begin(), its.end());
+    }
+    report_.usual = capacity::judge(guesses);
+    report_.costs.usual_median_error = report_.usual.median;
+    report_.costs.usual_p90_error = report_.usual.p90;
+    report_.costs.usual_bias = report_.usual.bias;
   }
 
   /// Closed loops of more and more connections, until the objective is missed twice in a row.
@@ -192,14 +216,14 @@ class calibration_run {
       if (!done) return done.error();
       capacity_level l;
       l.concurrency = c;
-      l.batch = capacity::usual_batch_of(done->requests);
+      l.batch = capacity::usual_batch_of(done->steady);
       l.ttft_p95_ms = done->ttft_p95_ms;
       l.tpot_p95_ms = done->tpot_p95_ms;
       l.minutes = done->minutes;
-      for (const auto& r : done->requests) l.requests.push_back(r.shape);
+      for (const auto& r : done->steady) l.requests.push_back(r.shape);
       l.meets = (s_.ttft_ms <= 0 || l.ttft_p95_ms <= s_.ttft_ms) &&
                 (s_.tpot_ms <= 0 || l.tpot_p95_ms <= s_.tpot_ms);
-      count(l);
+      l.mu_per_minute = mu_per_minute_of(l, report_.costs, all_engines_);
       say(fmt::format("capacity: {} at once: {:.2f} MU/min, p95 TTFT {:.0f} ms, TPOT {:.1f} ms{}",
                       c, l.mu_per_minute, l.ttft_p95_ms, l.tpot_p95_ms,
                       l.meets ? "" : ", beyond the objective"));
@@ -207,21 +231,8 @@ class calibration_run {
       report_.levels.push_back(std::move(l));
       if (missed == 2) break;
     }
-    const auto* best = best_of(report_.levels);
-    if (best == nullptr) return ok;
-    // Units are counted at the batch of that load, so that all of them are worth the same.
-    report_.costs.usual_batch = best->batch;
-    for (auto& l : report_.levels) count(l);
-    if (const auto* again = best_of(report_.levels))
-      report_.costs.mu_per_minute = again->mu_per_minute;
+    choose_capacity(report_.levels, report_.costs, all_engines_);
     return ok;
-  }
-
-  void count(capacity_level& l) const {
-    const auto m = model();
-    double mu = 0;
-    for (const auto& r : l.requests) mu += m.mu(r);
-    l.mu_per_minute = l.minutes > 0 ? mu / l.minutes / scope_.engines : 0;
   }
 
   /// Checked when it was fitted.
@@ -244,19 +255,22 @@ class calibration_run {
         w.requests.begin(), w.requests.end(),
         [](const auto& a, const auto& b) { return a.prompt < b.prompt; });
     const auto shared = static_cast<std::uint32_t>(longest->prompt * bytes_per_token_ * w.shared);
-    const prompt_maker prompts{scope_.seed + first_, shared, 1};
+    const prompt_maker prompts{scope_.seed + first_, shared, 1}, own{scope_.seed + first_, 0, 1};
     if (shared > 0)
       if (auto kept = keep_prefix(prompts, shared); !kept) return kept.error();
     auto options = load_;
     options.closed_loop = std::min<std::uint32_t>(w.concurrency,
                                                   static_cast<std::uint32_t>(w.requests.size()));
     recorder records{nanoseconds{0}};
-    std::vector<std::string> ids;
+    std::vector<answered_request> answered;
     load_hooks hooks;
-    hooks.body = [&](const planned_request& r) { return body_of(prompts, r); };
+    hooks.body = [&](planned_request r) {
+      r.index = key_of(r);
+      return make_body(body_, r, prompt_of(w, prompts, own, r));
+    };
     hooks.request_id = [&](const planned_request& r) { return id_of(r); };
     hooks.answered = [&](const planned_request& r, const outcome& o) {
-      if (o.error.empty()) ids.push_back(id_of(r));
+      if (o.error.empty()) answered.push_back({r, o});
     };
     hooks.progress = [&](std::uint64_t, std::uint64_t) {
       if (s_.progress)
@@ -267,22 +281,26 @@ class calibration_run {
     if (s_.progress) err_ << "\r\x1b[K" << std::flush;
     if (!summary) return summary.error();
     if (summary->interrupted) return error{"interrupted", "interrupted"};
-    if (records.failed > 0) {
-      const auto& [kind, what] = *records.errors.begin();
-      return error{"requests_failed",
-                   fmt::format("{}: {} of {} requests failed ({}: {})", name, records.failed,
-                               records.requests(), kind, what.first_message)};
-    }
-    first_ += w.requests.size();
+    if (auto whole = all_whole(name, records); !whole) return whole.error();
     measured_workload m;
-    m.ttft_p95_ms = static_cast<double>(records.first_token.percentile(p95)) / ns_per_ms;
-    m.tpot_p95_ms = static_cast<double>(records.per_token.percentile(p95)) / ns_per_ms;
-    m.minutes = std::chrono::duration<double, std::ratio<60>>(records.window()).count();
-    for (const auto& id : ids) {
-      auto cost = cost_of(id);
+    const auto steady = after_the_first(answered, options.closed_loop);
+    m.ttft_p95_ms = static_cast<double>(steady.first_token.percentile(p95)) / ns_per_ms;
+    m.tpot_p95_ms = static_cast<double>(steady.per_token.percentile(p95)) / ns_per_ms;
+    m.minutes = std::chrono::duration<double, std::ratio<60>>(steady.window()).count();
+    std::size_t left_out = 0;
+    for (const auto& x : answered) {
+      auto cost = cost_of(id_of(x.planned));
+      if (!cost && cost.error().code == "not_measured" &&
+          ++left_out <= left_out_max(answered.size())) {
+        say(fmt::format("{}: left out, {}", name, cost.error().message));
+        continue;
+      }
       if (!cost) return cost.error();
       m.requests.push_back(*cost);
+      if (x.planned.index >= options.closed_loop) m.steady.push_back(*cost);
     }
+    first_ += w.requests.size();
+    report_.left_out += left_out;
     if (number > 0) say(name);
     return m;
   }
@@ -298,16 +316,30 @@ class calibration_run {
     options.closed_loop = 1;
     recorder records{nanoseconds{0}};
     load_hooks hooks;
-    hooks.body = [&](const planned_request& r) { return body_of(prompts, r); };
-    if (auto done = run_load(options, requests, records, hooks); !done) return done.error();
+    hooks.body = [&](planned_request r) {
+      r.index = key_of(r);
+      return make_body(body_, r, prompts.make(r));
+    };
+    const auto done = run_load(options, requests, records, hooks);
+    if (!done) return done.error();
+    if (done->interrupted) return error{"interrupted", "interrupted"};
+    if (auto whole = all_whole("what prompts have in common", records); !whole)
+      return whole.error();
     first_ += scope_.engines;
     return ok;
   }
 
-  /// Numbered through, so that no two prompts of a run begin alike.
-  std::string body_of(const prompt_maker& prompts, planned_request r) const {
-    r.index += first_;
-    return make_body(body_, r, prompts.make(r));
+  static expected<void> all_whole(const std::string& name, const recorder& records) {
+    if (records.failed == 0) return ok;
+    const auto& [kind, what] = *records.errors.begin();
+    return error{"requests_failed",
+                 fmt::format("{}: {} of {} requests failed ({}: {})", name, records.failed,
+                             records.requests(), kind, what.first_message)};
+  }
+
+  /// Numbered through, so that no two prompts begin alike, of this run or of another.
+  std::uint64_t key_of(const planned_request& r) const {
+    return prompt_key(run_, first_ + r.index);
   }
   std::string id_of(const planned_request& r) const {
     return fmt::format("calibrate-{:08x}-{}", run_, first_ + r.index);
@@ -340,6 +372,8 @@ class calibration_run {
   load_options load_;
   body_options body_;
   double bytes_per_token_ = bytes_per_token_assumed;
+  std::uint32_t all_engines_ = 1;  ///< those that only prefill, too
+  std::vector<std::vector<capacity::measured_request>> held_out_;
   std::uint64_t first_ = 0;  ///< number of the next request
   std::uint32_t run_ = std::random_device{}();
   calibrate_report report_;
@@ -354,19 +388,59 @@ const capacity_level* best_of(const std::vector<capacity_level>& levels) {
   return best;
 }
 
+double mu_per_minute_of(const capacity_level& l, const config::calibration& costs,
+                        std::uint32_t engines) {
+  const auto model = capacity::cost_model_of(costs).value();
+  double mu = 0;
+  for (const auto& r : l.requests) mu += model.mu(r);
+  return l.minutes > 0 ? mu / l.minutes / engines : 0;
+}
+
+void choose_capacity(std::vector<capacity_level>& levels, config::calibration& costs,
+                     std::uint32_t engines) {
+  const auto* best = best_of(levels);
+  if (best == nullptr) return;
+  auto& chosen = levels[static_cast<std::size_t>(best - levels.data())];
+  chosen.chosen = true;
+  costs.usual_batch = chosen.batch;
+  for (auto& l : levels) l.mu_per_minute = mu_per_minute_of(l, costs, engines);
+  costs.mu_per_minute = chosen.mu_per_minute;
+}
+
+std::size_t left_out_max(std::size_t requests) {
+  constexpr std::size_t one_in = 33;
+  return std::max<std::size_t>(1, requests / one_in);
+}
+
+recorder after_the_first(std::span<const answered_request> all, std::uint32_t connections) {
+  recorder records{nanoseconds{0}};
+  for (const auto& x : all)
+    if (x.planned.index >= connections) records.record(x.planned.at, x.what);
+  return records;
+}
+
 int run_calibrate(const calibrate_settings& settings, std::ostream& out, std::ostream& err) {
   const auto fail = [&](int code, const std::string& why) {
     err << "bench: " << why << "\n";
     return code;
   };
   // Now, and not after many minutes.
-  for (const auto& file : {settings.output + ".new", settings.json})
-    if (!file.empty() && !std::ofstream{file, std::ios::app})
-      return fail(exit_usage, fmt::format("{} cannot be written", file));
+  std::vector<std::string> begun;
+  const auto clean_up = [&] {
+    std::error_code ignored;
+    for (const auto& file : begun) std::filesystem::remove(file, ignored);
+  };
+  for (const auto& file : {settings.output, settings.json}) {
+    if (file.empty()) continue;
+    if (!std::ofstream{file + ".new", std::ios::app}) {
+      clean_up();
+      return fail(exit_usage, fmt::format("{}.new cannot be written", file));
+    }
+    begun.push_back(file + ".new");
+  }
   const auto report = calibration_run{settings, err}.run();
   if (!report) {
-    std::error_code ignored;
-    std::filesystem::remove(settings.output + ".new", ignored);
+    clean_up();
     return fail(report.error().code == "usage" ? exit_usage : exit_failed, report.error().message);
   }
   if (auto written = write_file(settings.output, config::print_calibration(report->costs));

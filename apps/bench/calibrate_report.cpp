@@ -29,6 +29,13 @@ void errors(json_writer& w, const capacity::error_summary& e) {
   number(w, "bias", e.bias);
 }
 
+/// The same where every workload is taken to run at the file's `usual_batch`.
+void usual_errors(json_writer& w, const capacity::error_summary& e) {
+  number(w, "usual_median_error", e.median);
+  number(w, "usual_p90_error", e.p90);
+  number(w, "usual_bias", e.bias);
+}
+
 }  // namespace
 
 std::string table_of(const calibrate_report& r) {
@@ -38,6 +45,9 @@ std::string table_of(const calibrate_report& r) {
                                 "one model unit       {:.4g} s, in steps of {:.2f} streams\n"
                                 "fitted to            {} requests\n",
                                 c.model, c.device_class, r.seconds_per_mu, c.usual_batch, r.fitted);
+  if (r.left_out > 0)
+    out += fmt::format("left out             {} requests, at which another attempt was made\n",
+                       r.left_out);
   out += fmt::format("seconds              alpha {:.4g}, alpha2 {:.4g}, beta {:.4g}, beta_step "
                      "{:.4g}, gamma {:.4g}\n\n",
                      c.alpha, c.alpha2, c.beta, c.beta_step, c.gamma);
@@ -49,17 +59,18 @@ std::string table_of(const calibrate_report& r) {
                        100 * e.bias);
   };
   for (const auto& h : r.held_out) row(h.name, h.batch, h.errors);
-  row("all", 0, r.errors);
+  row("all, each at its own batch", 0, r.errors);
+  // As units are counted.
+  row("all, at the usual batch", c.usual_batch, r.usual);
   if (r.levels.empty()) return out;
   out += fmt::format("\n{:>8} {:>10} {:>14} {:>14}\n", "at once", "MU/min", "p95 TTFT, ms",
                      "p95 TPOT, ms");
-  const auto* best = best_of(r.levels);
   for (const auto& l : r.levels)
     out += fmt::format("{:>8} {:>10.2f} {:>14.0f} {:>14.1f}  {}\n", l.concurrency, l.mu_per_minute,
                        l.ttft_p95_ms, l.tpot_p95_ms,
-                       &l == best ? "capacity"
-                       : l.meets  ? ""
-                                  : "beyond the objective");
+                       l.chosen  ? "capacity"
+                       : l.meets ? ""
+                                 : "beyond the objective");
   return out;
 }
 
@@ -78,9 +89,12 @@ std::string json_of(const calibrate_report& r) {
     number(w, key, value);
   w.Key("fitted_requests");
   w.Uint64(r.fitted);
+  w.Key("left_out_requests");
+  w.Uint64(r.left_out);
   w.Key("held_out");
   w.StartObject();
   errors(w, r.errors);
+  usual_errors(w, r.usual);
   w.Key("workloads");
   w.StartArray();
   for (const auto& h : r.held_out) {
@@ -88,6 +102,7 @@ std::string json_of(const calibrate_report& r) {
     text(w, "name", h.name);
     number(w, "batch", h.batch);
     errors(w, h.errors);
+    usual_errors(w, h.usual);
     w.EndObject();
   }
   w.EndArray();

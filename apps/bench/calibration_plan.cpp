@@ -79,7 +79,7 @@ std::vector<workload> held_out_of(const calibration_scope& scope) {
     all.push_back(mixed(scope, fmt::format("mixed, {} at once", c), c, scope.held_out, stream++));
   const auto c = middle_of(scope.concurrency);
   all.push_back(
-      mixed(scope, fmt::format("half of it cached, {} at once", c), c, scope.held_out, stream));
+      mixed(scope, fmt::format("half of each cached, {} at once", c), c, scope.held_out, stream));
   all.back().shared = half;
   return all;
 }
@@ -89,6 +89,19 @@ workload capacity_load(const calibration_scope& scope, std::uint32_t concurrency
   return mixed(scope, fmt::format("capacity, {} at once", concurrency), concurrency,
                std::max(capacity_requests_min, capacity_rounds * concurrency),
                streams_before + concurrency);
+}
+
+std::uint64_t prompt_key(std::uint32_t run, std::uint64_t number) {
+  constexpr std::uint32_t run_mask = (1U << 28U) - 1;
+  return (static_cast<std::uint64_t>(run & run_mask) << 32U) | (number & 0xffff'ffffU);
+}
+
+std::string prompt_of(const workload& w, const prompt_maker& shared, const prompt_maker& own,
+                      const planned_request& r) {
+  auto first = r, rest = r;
+  first.prompt_bytes = static_cast<std::uint32_t>(r.prompt_bytes * w.shared);
+  rest.prompt_bytes -= first.prompt_bytes;
+  return (first.prompt_bytes > 0 ? shared.make(first) : std::string{}) + own.make(rest);
 }
 
 std::vector<std::uint32_t> capacity_levels(std::uint32_t most) {

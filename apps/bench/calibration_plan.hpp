@@ -1,5 +1,7 @@
 #pragma once
 
+#include "apps/bench/prompts.hpp"
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +20,7 @@ struct request_lengths {
 struct workload {
   std::string name;
   std::uint32_t concurrency = 1;
-  double shared = 0;  ///< part of each prompt that all have in common, so that a cache helps
+  double shared = 0;  ///< so much of each prompt begins like the others, so that a cache helps
   std::vector<request_lengths> requests;
 };
 
@@ -47,6 +49,15 @@ std::vector<workload> held_out_of(const calibration_scope& scope);
 
 /// The same mix for the search of the capacity, with so many connections.
 workload capacity_load(const calibration_scope& scope, std::uint32_t concurrency);
+
+/// What a run's prompt of this number begins with: other runs' begin with something else, so that
+/// nothing of them is found in a cache. Below 2^60, as `prompt_maker` wants it.
+std::uint64_t prompt_key(std::uint32_t run, std::uint64_t number);
+
+/// The first part of a prompt, `w.shared` of its own length, is cut from what `shared` makes for
+/// all; the rest is `own`'s. Lengths are those of the request, whatever its key.
+std::string prompt_of(const workload& w, const prompt_maker& shared, const prompt_maker& own,
+                      const planned_request& r);
 
 /// Concurrencies at which the capacity is looked for, up to `most`: about a factor of 1.4 apart.
 std::vector<std::uint32_t> capacity_levels(std::uint32_t most);

@@ -80,6 +80,7 @@ expected<measured_hardware> read_hardware(std::string_view workers, const std::s
                                model, found.device_class, its)};
     any = true;
     found.device_class = std::string{its};
+    ++found.all_engines;
     if (text(worker, "role") != "prefill") ++found.engines;
     found.idle = found.idle && flag(worker, "idle");
   }

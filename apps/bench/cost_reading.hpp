@@ -17,7 +17,8 @@ expected<capacity::measured_request> read_cost(std::string_view timeline);
 /// What serves a model, as `/debug/workers` tells it.
 struct measured_hardware {
   std::string device_class;
-  std::uint32_t engines = 0;  ///< that decode
+  std::uint32_t engines = 0;      ///< that decode
+  std::uint32_t all_engines = 0;  ///< with those that only prefill
   bool idle = true;
 };
 

@@ -63,6 +63,8 @@ class Costs(unittest.TestCase):
             self.assertEqual(len(found["held_out"]["workloads"]), 4)
             # The machine is shared and the passes take milliseconds: what is right on it is not far off here.
             self.assertLess(found["held_out"]["median_error"], 0.3, done.stdout)
+            # Steps are shared by one to eight there: one batch for all is further off.
+            self.assertGreater(found["held_out"]["usual_median_error"], found["held_out"]["median_error"], done.stdout)
             self.assertGreater(found["mu_per_minute"], 0, done.stdout)
             # Eight streams take 12 ms a step: beyond the objective of 10.
             self.assertTrue(any(not level["meets"] for level in found["capacity"]), done.stdout)
@@ -79,9 +81,17 @@ class Costs(unittest.TestCase):
             self.assertEqual(units["costs"], "calibrated")
             self.assertFalse(cost["guessed"])
             self.assertEqual(cost["sampled_tokens"], 16)
-            seconds = (cost["prefill_ms"] + cost["decode_ms"]) / 1000
             unit = metric(c, "troupe_model_unit_seconds", model="m")
-            self.assertAlmostEqual(units["physical"] * unit, seconds, delta=0.7 * seconds)
+
+            def seconds_by_file(shares):
+                return (found["alpha"] * cost["computed_tokens"] + found["alpha2"] * (2 * cost["computed_context"] + cost["computed_tokens"]) + found["beta"] * cost["sampled_tokens"]
+                        + found["beta_step"] * shares + found["gamma"] * cost["sampled_context"])
+
+            # Units are counted at the usual batch; the engine has spent what its steps shared, here with nobody.
+            by_units = seconds_by_file(cost["sampled_tokens"] / found["usual_batch"])
+            self.assertAlmostEqual(units["physical"] * unit, by_units, delta=0.01 * by_units)
+            seconds = (cost["prefill_ms"] + cost["decode_ms"]) / 1000
+            self.assertAlmostEqual(seconds_by_file(cost["step_shares"]), seconds, delta=0.35 * seconds)
             self.assertAlmostEqual(units["tenant"], units["physical"], delta=0.1 * units["physical"])
             # The same once more: what is cached is not paid for.
             again = self.answer(c, "y" * 400, "cached")
@@ -155,11 +165,13 @@ class Costs(unittest.TestCase):
             self.assertFalse(out.exists())
             c.start()
             c.wait_ready()
-            for words, code, why in ((("--output", c.folder / "none" / "x.toml"), 2, "cannot be written"), (("--output", out, "--model", "other"), 1, 'no engine of "other" is ready'),
+            report = c.folder / "report.json"
+            for words, code, why in ((("--json", report, "--output", c.folder / "none" / "x.toml"), 2, "cannot be written"),
+                                     (("--output", out, "--json", report, "--model", "other"), 1, 'no engine of "other" is ready'),
                                      (("--output", out, "--ca-file", "x"), 2, "no effect")):
                 done = calibrate(c, *words)
                 self.assertEqual((done.returncode, bool(re.search(why, done.stderr))), (code, True), done.stderr)
-            self.assertFalse(out.exists())
+            self.assertEqual([x.name for x in c.folder.iterdir() if x.name.startswith((out.name, report.name))], [])
 
 
 if __name__ == "__main__":

@@ -215,9 +215,11 @@ def mu_model(build):
         found = json.loads(report.read_text())
     held_out = found["held_out"]
     for one in [*held_out["workloads"], {"name": "all", **held_out}]:
-        print(f"    {one['name']}: median {one['median_error']:.1%}, p90 {one['p90_error']:.1%}, bias {one['bias']:+.1%} of {one['requests']} requests", flush=True)
+        print(f"    {one['name']}: median {one['median_error']:.1%}, p90 {one['p90_error']:.1%}, bias {one['bias']:+.1%} of {one['requests']} requests; at the usual batch "
+              f"median {one['usual_median_error']:.1%}, p90 {one['usual_p90_error']:.1%}, bias {one['usual_bias']:+.1%}", flush=True)
     print(f"    {found['seconds_per_mu']:.3f} s for a unit; {found['mu_per_minute']:.2f} MU/min at p95 TTFT {MU_TTFT_MS} ms and TPOT {MU_TPOT_MS} ms", flush=True)
-    yield ("error of predicted costs, held-out workloads", f"median {held_out['median_error']:.1%} (p90 {held_out['p90_error']:.1%}, bias {held_out['bias']:+.1%})", "median ≤ 10 %",
+    yield ("error of predicted costs, held-out workloads, each at the batch that it had",
+           f"median {held_out['median_error']:.1%} (p90 {held_out['p90_error']:.1%}, bias {held_out['bias']:+.1%}; at the usual batch median {held_out['usual_median_error']:.1%})", "median ≤ 10 %",
            held_out["median_error"] <= 0.1)
 
 

@@ -34,6 +34,9 @@ calibration some() {
   c.median_error = 0.0625;
   c.p90_error = 0.125;
   c.bias = -0.01;
+  c.usual_median_error = 0.25;
+  c.usual_p90_error = 0.5;
+  c.usual_bias = 0.02;
   return c;
 }
 

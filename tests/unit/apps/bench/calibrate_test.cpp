@@ -124,6 +124,7 @@ TEST_CASE("calibrate: what serves the model is one device class, and idle", "[be
   REQUIRE(h);
   CHECK(h->device_class == "x");
   CHECK(h->engines == 1);
+  CHECK(h->all_engines == 2);
   CHECK(h->idle);
   CHECK_FALSE(read_hardware(workers({worker("both", "x", "false")}), "m")->idle);
   const std::pair<std::string, const char*> wrong[] = {
@@ -148,4 +149,87 @@ TEST_CASE("calibrate: the capacity is the most that meets the objective", "[benc
   CHECK(best_of(levels) == &levels[1]);
   levels[1].mu_per_minute = 5;  // more at once was not more
   CHECK(best_of(levels) == &levels[0]);
+}
+
+TEST_CASE("calibrate: the level that was chosen stays the capacity when its batch is what counts",
+          "[bench]") {
+  config::calibration costs;
+  costs.device_class = "x";
+  costs.alpha = 1e-3;
+  costs.beta_step = 0.1;
+  costs.usual_batch = 1;
+  // Many answers, one by one; and prompts, in large batches.
+  std::vector<capacity_level> levels(2);
+  for (auto& l : levels) {
+    l.meets = true;
+    l.minutes = 1;
+  }
+  levels[0].batch = 8;
+  levels[0].requests.assign(10, {10, 0, 100, 0});
+  levels[1].batch = 8;
+  levels[1].requests.assign(1, {40'000, 0, 1, 0});
+  for (auto& l : levels) l.mu_per_minute = mu_per_minute_of(l, costs, 1);
+  REQUIRE(best_of(levels) == &levels[0]);
+  choose_capacity(levels, costs, 2);
+  CHECK(costs.usual_batch == 8);
+  CHECK(best_of(levels) == &levels[1]);  // by the new count
+  CHECK(levels[0].chosen);
+  CHECK_FALSE(levels[1].chosen);
+  CHECK(costs.mu_per_minute == levels[0].mu_per_minute);
+  // Of each of the engines.
+  CHECK(costs.mu_per_minute == Approx(mu_per_minute_of(levels[0], costs, 1) / 2));
+}
+
+TEST_CASE("calibrate: the burst at the start of a closed loop is no part of what it measures",
+          "[bench]") {
+  using namespace std::chrono_literals;
+  std::vector<answered_request> all(10);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].planned.index = i;
+    all[i].planned.at = i < 4 ? 0s : 10s;
+    all[i].what.first_token = i < 4 ? 9s : 1s;
+    all[i].what.last_token = all[i].what.end = i < 4 ? 10s : 2s;
+  }
+  const auto steady = after_the_first(all, 4);
+  CHECK(steady.whole == 6);
+  CHECK(static_cast<double>(steady.first_token.percentile(95)) == Approx(1e9).epsilon(0.05));
+  CHECK(steady.window() == 2s);
+}
+
+TEST_CASE("calibrate: a few per cent of a workload may be left out, at least one", "[bench]") {
+  CHECK(left_out_max(4) == 1);
+  CHECK(left_out_max(100) == 3);
+}
+
+TEST_CASE("calibrate: prompts of another run begin with something else, and are as long",
+          "[bench]") {
+  const prompt_maker shared{1, 1'000, 1}, own{1, 0, 1};
+  workload w;
+  planned_request r;
+  r.prompt_bytes = 600;
+  const auto of_run = [&](std::uint32_t run, std::uint64_t number) {
+    r.index = prompt_key(run, number);
+    return prompt_of(w, shared, own, r);
+  };
+  const auto alike = [](const std::string& a, const std::string& b) {
+    return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+  };
+  CHECK(of_run(7, 1) == of_run(7, 1));
+  CHECK(of_run(7, 1).size() == 600);
+  CHECK(of_run(8, 1).size() == 600);
+  CHECK(alike(of_run(7, 1), of_run(8, 1)) < 18);  // within its key
+  CHECK(alike(of_run(7, 1), of_run(7, 2)) < 18);
+  CHECK(prompt_key(~0U, ~0ULL) < 1ULL << 60U);
+  // Half of each, whatever its length.
+  w.shared = 0.5;
+  const auto longer = [&] {
+    r.prompt_bytes = 2'000;
+    return of_run(7, 3);
+  };
+  const auto first = of_run(7, 1), second = of_run(7, 2), third = longer();
+  CHECK(alike(first, second) >= 300);
+  CHECK(alike(first, second) < 318);
+  CHECK(alike(first, third) >= 300);
+  CHECK(alike(first, third) < 318);
+  CHECK(third.size() == 2'000);
 }
