@@ -158,8 +158,18 @@ TEST_CASE("prices: calibrated, or measured at the start, or assumed, and never b
   // While it starts again its entry knows nothing, and the price stays.
   book.update({{worker("decode/d/b.0", "d", msg::Role::DECODE, 0, 0)}, {}});
   CHECK(book.of_model("m").origin() == provenance::measured);
-  book.update({{worker("decode/d/b.0", "d", msg::Role::DECODE, 7, 60)}, {}});
-  CHECK(book.of_model("m").in_seconds().beta == Approx(1 / 60.0));
+  // Nor does it move with what engines measure when their host is busy, or with another's name.
+  auto again = worker("decode/d/b.0", "d", msg::Role::DECODE, 7, 20);
+  book.update({{again, worker("decode/d/a.0", "d", msg::Role::DECODE, 7, 30)}, {}});
+  CHECK(book.of_model("m").in_seconds().beta == Approx(1 / 50.0));
+  CHECK(book.of_worker("decode/d/b.0", "m").in_seconds().beta == Approx(1 / 20.0));
+  // Other hardware has another price, once the last of the old is gone.
+  again.device_class = "new";
+  again.decode_speed = 200;
+  book.update({{again}, {}});
+  CHECK(book.of_model("m").in_seconds().beta == Approx(1 / 50.0));
+  book.update({{again}, {worker("decode/d/a.0", "d", msg::Role::DECODE, 7, 30)}});
+  CHECK(book.of_model("m").in_seconds().beta == Approx(1 / 200.0));
   CHECK(book.of_model("other").origin() == provenance::assumed);
 }
 
