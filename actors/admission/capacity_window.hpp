@@ -12,7 +12,8 @@ namespace troupe::admission {
 /// Places: the slots of all ready workers that decode. What other gateways use is known from the
 /// workers' reports, up to a second late; so of what is free, each gateway takes its share until
 /// the next report: as much of all as it has of what is in use, and at least one of so many
-/// gateways. Prompts: one for each worker that prefills, and beyond that only as many tokens as
+/// gateways. Where others have taken all, it has one place nevertheless, and guaranteed work as many
+/// as are one gateway's: who has more gives up what is too much as its requests end. Prompts: one for each worker that prefills, and beyond that only as many tokens as
 /// these take up at once: a queue there would be time to the first token of everybody in it.
 class capacity_window {
  public:
@@ -31,16 +32,19 @@ class capacity_window {
     if (s.gateways <= 1) {
       limit_ = s.slots;
     } else if (in_use <= s.slots) {
-      limit_ = open_ + part_of(s.slots - in_use);
+      limit_ = std::max<std::uint32_t>(1, open_ + part_of(s.slots - in_use));
     } else {
       limit_ = std::max<std::uint32_t>(
           1, static_cast<std::uint32_t>(std::uint64_t{open_} * s.slots / in_use));
     }
     limit_ = std::min(limit_, s.slots);
+    const auto n = std::max<std::uint32_t>(1, s.gateways);
+    guaranteed_limit_ = std::max(limit_, s.slots / n + (s.slots % n == 0 ? 0 : 1));
   }
 
-  bool has_room() const {
-    if (open_ >= limit_) return false;
+  /// `guaranteed`: for work of that class.
+  bool has_room(bool guaranteed = false) const {
+    if (open_ >= (guaranteed ? guaranteed_limit_ : limit_)) return false;
     return prefilling_ < part_of(std::max<std::uint32_t>(1, supply_.prefill_workers)) ||
            static_cast<double>(prefilling_tokens_) <
                share_ * static_cast<double>(supply_.prefill_tokens);
@@ -71,6 +75,7 @@ class capacity_window {
   supply supply_;
   double share_ = 1;
   std::uint32_t limit_ = 0;
+  std::uint32_t guaranteed_limit_ = 0;
   std::uint32_t open_ = 0;
   std::uint32_t prefilling_ = 0;
   std::uint64_t prefilling_tokens_ = 0;

@@ -87,7 +87,7 @@ seconds gate::budget_wait(party& p, const model_state& m, double mu, time_point 
 
 seconds gate::capacity_wait(const model_state& m, const queued_request& r, time_point now) const {
   // Who waits nevertheless, waits for limits of their own.
-  if (m.window.has_room()) return seconds{0};
+  if (m.window.has_room(r.how == service_class::guaranteed)) return seconds{0};
   const double rate = m.drain.per_second();
   const double ahead = m.queue.mu_ahead(r) - m.drain.since_last(now);
   if (ahead <= 0) return seconds{0};
@@ -230,8 +230,11 @@ void gate::pump(const std::string& model, model_state& m, time_point now,
                 std::vector<verdict>& out) {
   if (m.queue.empty()) return;
   promote(model, m, now);
-  while (m.window.has_room()) {
-    auto r = m.queue.next([&](const queued_request& x) { return may_begin(x, model, now); });
+  while (m.window.has_room(true)) {
+    const bool for_all = m.window.has_room();
+    auto r = m.queue.next([&](const queued_request& x) {
+      return (for_all || x.how == service_class::guaranteed) && may_begin(x, model, now);
+    });
     if (!r) break;
     begin(*r, model, m, now);
     out.push_back({r->id, std::nullopt});
