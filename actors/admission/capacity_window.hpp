@@ -23,22 +23,29 @@ class capacity_window {
     std::uint64_t prefill_tokens = 0;  ///< that workers which prefill take up at once, together
     std::uint32_t gateways = 1;
     std::uint32_t prefill_workers = 1;
+    /// Places in use at workers that drain: nothing begins there, but what runs there is not where
+    /// something could begin. Not in `slots`, nor in `in_use`.
+    std::uint32_t leaving = 0;
   };
   void update(const supply& s) {
     supply_ = s;
-    const auto in_use = std::max(s.in_use, open_);  // our own are no news
-    share_ = std::max(1.0 / std::max<std::uint32_t>(1, s.gateways),
-                      in_use == 0 ? 0 : static_cast<double>(open_) / in_use);
-    if (s.gateways <= 1) {
-      limit_ = s.slots;
-    } else if (in_use <= s.slots) {
-      limit_ = std::max<std::uint32_t>(1, open_ + part_of(s.slots - in_use));
+    if (s.slots == 0) {
+      limit_ = guaranteed_limit_ = 0;
+      return;
+    }
+    const auto slots = s.slots + s.leaving;
+    const auto n = std::max<std::uint32_t>(1, s.gateways);
+    const auto in_use = std::max(s.in_use + s.leaving, open_);  // our own are no news
+    share_ = std::max(1.0 / n, in_use == 0 ? 0 : static_cast<double>(open_) / in_use);
+    if (n == 1) {
+      limit_ = slots;
+    } else if (in_use <= slots) {
+      limit_ = std::max<std::uint32_t>(1, open_ + part_of(slots - in_use));
     } else {
       limit_ = std::max<std::uint32_t>(
-          1, static_cast<std::uint32_t>(std::uint64_t{open_} * s.slots / in_use));
+          1, static_cast<std::uint32_t>(std::uint64_t{open_} * slots / in_use));
     }
-    limit_ = std::min(limit_, s.slots);
-    const auto n = std::max<std::uint32_t>(1, s.gateways);
+    limit_ = std::min(limit_, slots);
     guaranteed_limit_ = std::max(limit_, s.slots / n + (s.slots % n == 0 ? 0 : 1));
   }
 
@@ -65,6 +72,7 @@ class capacity_window {
 
   std::uint32_t open() const { return open_; }
   std::uint32_t limit() const { return limit_; }
+  /// Of workers that take something; 0: nobody serves the model.
   std::uint32_t slots() const { return supply_.slots; }
 
  private:

@@ -37,6 +37,12 @@ double supply_book::bytes_per_token(const std::string& model) const {
   return count > 0 ? sum / count : bytes_per_token_assumed;
 }
 
+std::uint32_t supply_book::in_use(const directory::entry& e) const {
+  const auto r = reports_.find(e.name);
+  if (r == reports_.end() || r->second.generation != e.generation) return 0;
+  return r->second.running + r->second.queued;
+}
+
 supply_book::of_model supply_book::supply(const std::string& model, const directory::snapshot& all,
                                           cost_book& costs) const {
   const auto& like = capacity::reference_request;
@@ -44,7 +50,10 @@ supply_book::of_model supply_book::supply(const std::string& model, const direct
   out.window.prefill_workers = 0;
   double prefill = 0, decode = 0, whole = 0;  // MU per second
   for (const auto& [name, e] : all) {
-    if (!computes(e.role) || e.model != model || e.state != msg::EntryState::READY) continue;
+    if (!computes(e.role) || e.model != model) continue;
+    if (e.state == msg::EntryState::DRAINING && e.role != msg::Role::PREFILL)
+      out.window.leaving += std::min(e.slots, in_use(e));
+    if (e.state != msg::EntryState::READY) continue;
     const auto& cost = costs.of_worker(name, model);
     const auto prompt = cost.prefill_seconds(like.prompt_tokens, 0);
     const auto answer = cost.decode_seconds(like.prompt_tokens, like.output_tokens,
@@ -58,9 +67,7 @@ supply_book::of_model supply_book::supply(const std::string& model, const direct
     }
     if (e.role != msg::Role::PREFILL) {
       out.window.slots += e.slots;
-      const auto r = reports_.find(name);
-      if (r != reports_.end() && r->second.generation == e.generation)
-        out.window.in_use += r->second.running + r->second.queued;
+      out.window.in_use += in_use(e);
     }
     if (e.role == msg::Role::PREFILL)
       prefill += rate(prompt);

@@ -33,7 +33,6 @@ class supply_book {
     double bytes_per_token = 0;
   };
   void note(const std::string& worker, const report& r) { reports_[worker] = r; }
-  void forget(const std::string& worker) { reports_.erase(worker); }
 
   struct of_model {
     troupe::admission::capacity_window::supply window;  ///< but for `gateways`
@@ -45,6 +44,9 @@ class supply_book {
   void update(const directory::change& c);
 
  private:
+  /// Places in use at a worker, as it said last.
+  std::uint32_t in_use(const directory::entry& e) const;
+
   std::map<std::string, std::uint32_t> step_tokens_;
   std::map<std::string, report> reports_;      ///< by worker
   std::map<std::string, std::string> models_;  ///< by worker

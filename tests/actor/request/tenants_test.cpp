@@ -75,6 +75,15 @@ struct entrance : stage {
     job_done(key, both);
     advance(100ms);
   }
+  /// A worker's word on what it has.
+  void reports(const played_worker& w, std::uint32_t running) {
+    msg::draft<msg::WorkerReport> d;
+    d->setWorker(w.name);
+    d->setGeneration(w.generation);
+    d->setRunning(running);
+    to_hub(w.name, std::move(d));
+    advance(100ms);
+  }
   troupe::admission::tenant_account account(const std::string& tenant) {
     caf::scoped_actor me{system};
     auto asked = me->request(hub.actor, caf::infinite, request::describe_requests{});
@@ -255,6 +264,38 @@ TEST_CASE("no engine: 503, and not the tenant's limit") {
     CHECK(c.sink->failures[0].http_status == 503);
     CHECK(c.sink->failures[0].code == "model_not_ready");
   }
+}
+
+TEST_CASE("what runs at an engine that drains takes no place at the others") {
+  // How it can fail: a pool is restarted engine by engine, and nothing begins at those that are
+  // ready; or more begins than they have places for.
+  entrance e{{best_effort("a")}, 2};
+  e.ask("a");
+  e.begun();
+  e.ask("a");
+  e.begun();
+  e.reports(e.both, 2);
+  e.now_is(e.both, msg::EntryState::DRAINING, e.both.generation);
+  const auto refused = e.ask("a");  // there is no other
+  REQUIRE(refused.sink->failures.size() == 1);
+  CHECK(refused.sink->failures[0].code == "model_not_ready");
+  auto& other = e.entries[e.second.name];
+  other.name = e.second.name;
+  other.role = msg::Role::BOTH;
+  other.model = "m";
+  other.host = "a";
+  other.pool = "p";
+  other.slots = 2;
+  e.now_is(e.second, msg::EntryState::READY, e.second.generation);
+  for (int i = 0; i < 2; ++i) {
+    e.ask("a");
+    const auto key = e.asked_once().key;
+    e.route(key, e.second);
+    e.accept(key, e.second, 100);
+    e.tokens(key, e.second, 0, {1});
+  }
+  e.ask("a");
+  CHECK(e.asked().empty());
 }
 
 TEST_CASE("limits change while requests run and wait") {
