@@ -11,6 +11,8 @@ namespace {
 
 /// Of the average of use: what was so long ago counts for 1/e.
 constexpr double use_memory_s = 3;
+/// Before an owner that does not rule yet is asked for the same once more.
+constexpr milliseconds ask_pause{50};
 /// Words whose answer may still come.
 constexpr std::size_t asked_max = 4'096;
 
@@ -204,7 +206,11 @@ void budget_holder::answered(const std::string& by, const owner_word& in, time_p
   if (newest) word_open_ = false;
   // A new owner rules once its word is known to be heard: that is told at once.
   if (first) last_word_ = now - renewal_interval;
-  if (!in.rules || now >= sent + lease_time) return;
+  if (!in.rules || now >= sent + lease_time) {
+    // It has nothing to give yet: without a pause the two would talk without end.
+    ask_again_ = std::max(ask_again_, now + ask_pause);
+    return;
+  }
   ruled_ = now;
   if (floor_) {
     floor_ = false;

@@ -439,7 +439,7 @@ std::vector<std::string> completions(const std::string& line, const std::vector<
     for (const auto& x : commands()) all.emplace_back(x.name);
   } else if (words[0] == "books") {
     all = {"--check", "--zero"};
-  } else if (place == 1 && words[0] != "help" && words[0] != "request") {
+  } else if (place == 1 && words[0] != "help" && words[0] != "request" && words[0] != "reload") {
     all = hosts;
     if (words[0].ends_with("drain") || words[0] == "restart")
       all.insert(all.end(), pools.begin(), pools.end());

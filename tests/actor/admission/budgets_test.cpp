@@ -196,6 +196,10 @@ struct world : deterministic_system {
       g.office->send({"requests/" + g.host, 0}, {"both/p/w.0", 7}, std::move(j).freeze().value());
     }
     run();
+    // Nobody reads these, and each look at the others would go past them.
+    take_envelopes<msg::RouteRelease>(g.cluster);
+    take_envelopes<msg::RenewLeases>(g.cluster);
+    take_envelopes<msg::CancelJobs>(g.cluster);
   }
   static constexpr std::uint32_t prompt_tokens = 1'000;
 
@@ -207,7 +211,7 @@ struct world : deterministic_system {
         run();
         serve(g);
       }
-      advance(100ms, 20ms);
+      advance(100ms);
       for (std::size_t g = 0; g < gateways; ++g) serve(g);
     }
   }
@@ -259,8 +263,8 @@ TEST_CASE("four gateways, one cut off for a minute: never above 110 % in any 60 
     const auto order = troupe::admission::owner_order("acme/m", {"g0", "g1", "g2", "g3"});
     const auto owner = static_cast<std::size_t>(order.front()[1] - '0');
     const auto off = owner_too ? owner : (owner + 1) % gateways;
-    // Twice what is allowed.
-    const double rate = 100.0 / 60 / w.mu / gateways * 2;
+    // Half more than what is allowed.
+    const double rate = 100.0 / 60 / w.mu / gateways * 1.5;
     w.run_for(65s, rate);
     const double t = w.seconds();
     w.isolate(off, true);
@@ -299,7 +303,7 @@ TEST_CASE("a tenant whose traffic comes to one gateway has all of its limit ther
     for (wanted += rate / 10; wanted >= 1; wanted -= 1) w.submit(2);
     w.run();
     w.serve(2);
-    w.advance(100ms, 20ms);
+    w.advance(100ms);
     w.serve(2);
   }
   CHECK(w.between(t, t + 60) >= 95);

@@ -21,7 +21,7 @@ cluster of(const sample& s) {
   return *std::move(result.value);
 }
 
-std::string tenant(const std::string& name, char hash, const std::string& limit) {
+std::string tenant_text(const std::string& name, char hash, const std::string& limit) {
   return "[[tenant]]\nname = '" + name + "'\nkeys = ['" + std::string(64, hash) +
          "']\nmodels = ['m']\n[[tenant.limit]]\nmodel = 'm'\n" + limit + "\n";
 }
@@ -31,14 +31,14 @@ std::string tenant(const std::string& name, char hash, const std::string& limit)
 TEST_CASE("tenants, operators' keys and the generation need no restart, all else does",
           "[config]") {
   sample s;
-  s.rest = tenant("a", 'a', "best_effort_weight = 1");
+  s.rest = tenant_text("a", 'a', "best_effort_weight = 1");
   const auto running = of(s);
   CHECK(sections_for_restart(running, running).empty());
 
   auto next = s;
   next.cluster += "generation = 7\noperator_keys = ['" + std::string(64, 'f') + "']\n";
-  next.rest = tenant("a", 'b', "guaranteed_mu_per_minute = 7") +
-              tenant("b", 'c', "best_effort_weight = 2\nwait_max = '1s'");
+  next.rest = tenant_text("a", 'b', "guaranteed_mu_per_minute = 7") +
+              tenant_text("b", 'c', "best_effort_weight = 2\nwait_max = '1s'");
   CHECK(sections_for_restart(running, of(next)).empty());
   CHECK(sections_for_restart(of(next), running).empty());
   auto none = s;

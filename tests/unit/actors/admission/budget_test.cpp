@@ -33,6 +33,23 @@ TEST_CASE("a tenant gets its limit, wherever its traffic arrives", "[admission]"
   }
 }
 
+TEST_CASE("who needs something of an owner that does not rule asks now and then, not at once again",
+          "[admission]") {
+  // How it can fail: the two talk without end while time stands still.
+  const time_point t0{std::chrono::hours{1}};
+  const auto order = owner_order("b", {"a", "b", "c"});
+  budget_owner owner{{60, 6, 1, 0, 3}, {"a", "b", "c"}, 1, t0};
+  budget_holder holder{{60, 6, 1, 0, 3}, order, 1, t0};
+  std::size_t words = 0;
+  for (int ms = 0; ms < 1'000; ms += 10) {
+    const auto at = t0 + milliseconds{ms};
+    for (std::size_t before = words; holder.word_due(1, 1, at) && words < before + 100; ++words)
+      holder.answered(order.front(), owner.answer("a", holder.word(1, 0, 1, at), at), at);
+  }
+  CHECK(words > 10);
+  CHECK(words < 40);
+}
+
 TEST_CASE("one gateway begins with a full burst", "[admission]") {
   budget_world w{{60, 10, 1, 0, 1}, 1};
   w.demand(0, 100, 1);

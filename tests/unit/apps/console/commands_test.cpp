@@ -15,7 +15,7 @@ const names pools{"prefill", "both"};
 
 TEST_CASE("a line ends in a command, then in hosts or pools, or in options") {
   const auto at = [](const char* line) { return completions(line, hosts, pools); };
-  CHECK(at("re") == names{"requests", "request", "restart"});
+  CHECK(at("re") == names{"requests", "request", "restart", "reload"});
   CHECK(at("tr") == names{"tree"});
   CHECK(at("tree") == names{"tree"});
   CHECK(at("tree ") == hosts);
@@ -26,6 +26,7 @@ TEST_CASE("a line ends in a command, then in hosts or pools, or in options") {
   CHECK(at("books --") == names{"--check", "--zero"});
   CHECK(at("books --check --z") == names{"--zero"});
   CHECK(at("request ") == names{});
+  CHECK(at("reload ") == names{});
   CHECK(at("nonsense") == names{});
   CHECK(at("").size() == commands().size());
 }
