@@ -147,8 +147,8 @@ constexpr field<pool> pool_fields[] = {
      "Of an engine's core file, which holds the model and clients' prompts; 0: none is written."},
     {"costs", of(value_type::path), [](pool& x) -> slot { return &x.costs_written; },
      "File of `troupe bench calibrate`, relative to the cluster file: what requests cost here, in "
-     "seconds and model units. Needed at each host with a router or a gateway, and at the pool's. "
-     "Empty: by the speeds that engines measure when they are loaded."},
+     "seconds and model units. Each host needs it. Empty: by the speeds that engines measure when "
+     "they are loaded."},
     {"costs_of_other_hardware", of(value_type::flag),
      [](pool& x) -> slot { return &x.costs_of_other_hardware; },
      "Take `costs` although they were calibrated on another device class; otherwise an engine "
