@@ -44,8 +44,10 @@ class quick_desk final : public request::desk {
     return ok;
   }
   void cancel(request::request_id, std::string) override {}
-  std::string timeline_json(const std::string&) override { return {}; }
-  std::vector<model_state> models() override { return {{"m", true, {}}}; }
+  std::string timeline_json(const std::string&, const std::optional<std::string>&) override {
+    return {};
+  }
+  std::vector<model_state> models() override { return {{"m", true, {}, false}}; }
 };
 
 gateway::http_gateway& server() {
