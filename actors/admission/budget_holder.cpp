@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace troupe::admission {
 
@@ -34,8 +35,11 @@ budget_holder::budget_holder(budget_terms terms, std::vector<std::string> order,
       followed_since_(now), last_heard_(now), ruled_(now), last_word_(now - renewal_interval),
       ask_again_(now), lease_until_(now), last_(now), level_(terms.burst), level_at_(now) {
   // Until an owner is heard: what an earlier incarnation may have had is still running.
-  open_allowed_ = terms_.open_max /
-                  static_cast<std::uint32_t>(std::max<std::size_t>(1, terms_.gateways));
+  open_allowed_ = places_at_first();
+}
+
+std::uint32_t budget_holder::places_at_first() const {
+  return terms_.open_max / static_cast<std::uint32_t>(std::max<std::size_t>(1, terms_.gateways));
 }
 
 bool budget_holder::usable(const std::string& g, time_point now) const {
@@ -51,7 +55,10 @@ const std::string& budget_holder::best(time_point now) const {
 }
 
 void budget_holder::advance(time_point now) {
-  if (!floor_ && now >= lease_until_) held_ = std::min(held_, 0.0);
+  if (!floor_ && now >= lease_until_) {
+    held_ = std::min(held_, 0.0);
+    counted_ = excess_ = 0;
+  }
   if (!floor_ && now >= ruled_ + lease_time) {
     floor_ = true;
     floor_level_ = held_;
@@ -106,7 +113,11 @@ void budget_holder::spend(double mu, time_point now) {
 void budget_holder::refund(double mu, time_point now) {
   advance(now);
   // On the floor it would be more than the floor: it is not known under which owner it was spent.
-  if (!floor_) held_ += mu;
+  if (!floor_) {
+    const double kept = std::clamp(counted_ - held_, 0.0, mu);
+    held_ += kept;
+    excess_ += mu - kept;
+  }
   use_per_second_ = std::max(0.0, use_per_second_ - mu / use_memory_s);
 }
 
@@ -114,7 +125,7 @@ double budget_holder::within_reach(time_point now) {
   const double has = available(now);
   if (floor_) return has;
   const double flown = terms_.per_minute / 60 * seconds(now - level_at_).count();
-  return has + std::min(level_ + std::max(0.0, flown), terms_.burst - std::max(0.0, has));
+  return has + std::min(level_ + excess_ + std::max(0.0, flown), terms_.burst - std::max(0.0, has));
 }
 
 seconds budget_holder::wait_for(double mu, double queued, time_point now) {
@@ -146,13 +157,13 @@ bool budget_holder::word_due(double need, std::uint32_t want_open, time_point no
   if (leaving_) return false;
   if (now >= last_word_ + renewal_interval) return true;
   if (word_open_) return false;
-  if (need > 0) return told_need_ == 0 || now >= ask_again_;
+  if (need > 0) return told_need_ == 0 || now >= ask_again_ || excess_ > 0;
   return told_need_ > 0 ||
          (terms_.open_max != 0 && want_open > open_allowed_ && want_open > told_want_);
 }
 
 holder_word budget_holder::word(double need, std::uint32_t open, std::uint32_t want_open,
-                                time_point now) {
+                                time_point now, double keep) {
   advance(now);
   use_per_second_ *= std::exp(-seconds(now - last_word_).count() / use_memory_s);
   const double target = scarce_ ? 0 : use_per_second_ * prefetch_time.count();
@@ -163,13 +174,15 @@ holder_word budget_holder::word(double need, std::uint32_t open, std::uint32_t w
   out.need = std::max(0.0, need);
   if (!floor_) {
     // A request is met in one piece: gateways that each sat on a part would wait for each other.
-    const double kept = need > 0 ? 0 : target;
+    const double kept = need > 0 ? 0 : std::max(target, keep);
+    out.returned = std::exchange(excess_, 0);
     if (held_ > kept) {
-      out.returned = held_ - kept;
+      out.returned += held_ - kept;
       held_ = kept;
-      level_ += out.returned;
     }
+    level_ += out.returned;
     out.held = held_;
+    counted_ = std::max(0.0, held_);
     if (need > 0)
       out.need -= held_;  // a debt comes first
     else
@@ -219,6 +232,7 @@ void budget_holder::answered(const std::string& by, const owner_word& in, time_p
   }
   lease_until_ = std::max(lease_until_, sent + lease_time);
   held_ += in.grant;
+  counted_ += in.grant;
   scarce_ = in.scarce;
   level_ = in.level;
   level_at_ = now;
@@ -235,7 +249,10 @@ void budget_holder::reachable(const std::string& gateway, bool is, time_point no
 
 void budget_holder::set_terms(budget_terms terms, time_point now) {
   advance(now);
+  const bool first = terms_.open_max == 0;
   terms_ = terms;
+  // Until an owner is heard of a limit that there was not.
+  if (first) open_allowed_ = places_at_first();
 }
 
 }  // namespace troupe::admission

@@ -33,6 +33,8 @@ class budget_holder {
   bool affords(double mu, time_point now);
   /// Only after `affords`, or to settle what was more than reserved.
   void spend(double mu, time_point now);
+  /// What the owner does not count as held here goes back to it first: stored twice it would be
+  /// more than the burst.
   void refund(double mu, time_point now);
   /// MU that are here or, as far as known, left at the owner; less than 0: a debt.
   double within_reach(time_point now);
@@ -48,14 +50,17 @@ class budget_holder {
   std::optional<std::string> owner(time_point now);
   /// A word is due: there is a need that nobody knows of, or it is time.
   bool word_due(double need, std::uint32_t want_open, time_point now);
-  /// To `owner`. `need`: the whole of the request that waits first, and is not afforded.
-  holder_word word(double need, std::uint32_t open, std::uint32_t want_open, time_point now);
+  /// To `owner`. `need`: the whole of the request that waits first, and is not afforded. `keep`: MU
+  /// of requests that wait for something else, and begin with what is held.
+  holder_word word(double need, std::uint32_t open, std::uint32_t want_open, time_point now,
+                   double keep = 0);
   void answered(const std::string& by, const owner_word& in, time_point now);
   /// What the directory says of a gateway's host.
   void reachable(const std::string& gateway, bool is, time_point now);
   void set_terms(budget_terms terms, time_point now);
 
  private:
+  std::uint32_t places_at_first() const;
   struct asked {
     std::uint64_t sequence;
     time_point at;
@@ -90,6 +95,8 @@ class budget_holder {
   bool scarce_ = false;
 
   double held_ = 0;
+  double counted_ = 0;  ///< of MU, as the owner counts them here at least
+  double excess_ = 0;   ///< MU for the owner, with the next word
   time_point lease_until_;
   bool floor_ = false;
   double floor_level_ = 0;

@@ -39,9 +39,12 @@ budget_owner::budget_owner(budget_terms terms, std::vector<std::string> gateways
   for (auto& g : gateways) {
     auto& h = holders_[std::move(g)];
     // Of one that was never heard: what it may still run under an earlier owner.
-    h.open_known = terms_.open_max /
-                   static_cast<std::uint32_t>(std::max<std::size_t>(1, terms_.gateways));
+    h.open_known = places_at_first();
   }
+}
+
+std::uint32_t budget_owner::places_at_first() const {
+  return terms_.open_max / static_cast<std::uint32_t>(std::max<std::size_t>(1, terms_.gateways));
 }
 
 time_point budget_owner::rules_until() const {
@@ -101,8 +104,12 @@ double budget_owner::level(time_point now) {
 
 void budget_owner::set_terms(budget_terms terms, time_point now) {
   accrue(now);
+  const bool first = terms_.open_max == 0;
   terms_ = terms;
   level_ = std::min(level_, ceiling());
+  // As many as holders take until they are told.
+  if (first)
+    for (auto& [name, h] : holders_) h.open_known = std::max(h.open_known, places_at_first());
 }
 
 void budget_owner::hear(holder& h, const holder_word& in, time_point now) {

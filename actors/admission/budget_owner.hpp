@@ -63,6 +63,7 @@ class budget_owner {
   void accrue(time_point now);
   void hear(holder& h, const holder_word& in, time_point now);
   double ceiling() const;
+  std::uint32_t places_at_first() const;
   double grant(holder& h, const holder_word& in, time_point now, owner_word& out);
   std::uint32_t allow(const std::string& gateway, const holder_word& in) const;
 

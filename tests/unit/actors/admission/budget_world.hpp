@@ -47,6 +47,14 @@ class budget_world {
     gateways_[gateway].per_second = per_second;
     gateways_[gateway].cost = mu;
   }
+  /// Of what is spent from now on: which part comes back, and up to how much later. It is then
+  /// taken out of what was spent, at that time.
+  void refunds(double part, double within) {
+    refund_part_ = part;
+    refund_within_ = within;
+  }
+  /// All that is spent until then comes back, at that time.
+  void cancel_all_at(double t) { cancel_at_ = t; }
   void cut(std::size_t from, std::size_t to) { cut_.insert({from, to}); }
   void isolate(std::size_t g) {
     for (std::size_t i = 0; i < names_.size(); ++i)
@@ -106,6 +114,11 @@ class budget_world {
     std::uint64_t incarnation = 0;
     double per_second = 0, cost = 1, waiting = 0;
   };
+  struct due_refund {
+    double at, mu;
+    std::size_t gateway;
+    std::uint64_t incarnation;
+  };
   struct message {
     double due;
     std::size_t from, to;
@@ -136,6 +149,19 @@ class budget_world {
     wire_.push_back(m);
   }
   void one() {
+    for (std::size_t k = 0; k < refunds_.size();) {
+      if (refunds_[k].at > now_) {
+        ++k;
+        continue;
+      }
+      const auto r = refunds_[k];
+      refunds_[k] = refunds_.back();
+      refunds_.pop_back();
+      auto& g = gateways_[r.gateway];
+      if (g.incarnation != r.incarnation) continue;
+      g.holder->refund(r.mu, clock(r.gateway));
+      spent_.push_back({now_, -r.mu, r.gateway});
+    }
     for (std::size_t i = 0; i < gateways_.size(); ++i) {
       auto& g = gateways_[i];
       const auto at = clock(i);
@@ -144,6 +170,11 @@ class budget_world {
         g.holder->spend(g.cost, at);
         g.waiting -= 1;
         spent_.push_back({now_, g.cost, i});
+        if (now_ < cancel_at_)
+          refunds_.push_back({cancel_at_, g.cost, i, g.incarnation});
+        else if (refund_part_ > 0)
+          refunds_.push_back({now_ + refund_within_ * std::uniform_real_distribution<>{}(random_),
+                              g.cost * refund_part_, i, g.incarnation});
       }
       const double need = g.waiting >= 1 ? g.cost : 0;
       if (g.holder->word_due(need, 0, at)) {
@@ -178,6 +209,8 @@ class budget_world {
   std::deque<message> wire_;
   std::set<std::pair<std::size_t, std::size_t>> cut_;
   std::vector<spent> spent_;
+  std::vector<due_refund> refunds_;
+  double refund_part_ = 0, refund_within_ = 0, cancel_at_ = 0;
   double now_ = 0;
   std::uint64_t words_ = 0;
 };
