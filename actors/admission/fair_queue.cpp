@@ -25,6 +25,7 @@ void fair_queue::push(queued_request r) {
   auto& t = tenant_of(l, r);
   if (t.waiting.empty()) lift(l, t);
   t.mu += r.mu;
+  earliest_ = std::min(earliest_, r.deadline);
   t.waiting.push_back(std::move(r));
   ++size_;
 }
@@ -70,10 +71,13 @@ std::optional<queued_request> fair_queue::remove(std::uint64_t id) {
 
 std::vector<queued_request> fair_queue::take_late(time_point now) {
   std::vector<queued_request> out;
+  if (now < earliest_) return out;
+  earliest_ = time_point::max();
   for (auto& [key, l] : levels_)
     for (auto& [name, t] : l.tenants)
       for (auto i = t.waiting.begin(); i != t.waiting.end();) {
         if (now < i->deadline) {
+          earliest_ = std::min(earliest_, i->deadline);
           ++i;
           continue;
         }
@@ -123,6 +127,45 @@ void fair_queue::promote(const std::string& tenant, std::uint8_t priority, doubl
     r.weight = weight;
     return push(std::move(r));
   }
+}
+
+bool fair_queue::demote(const std::string& tenant, std::uint8_t priority, double weight) {
+  // Levels are in order: the last is what it would begin last.
+  for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
+    auto& [key, l] = *level;
+    if (key.first != service_class::guaranteed) continue;
+    const auto i = l.tenants.find(tenant);
+    if (i == l.tenants.end() || i->second.waiting.empty()) continue;
+    auto r = std::move(i->second.waiting.back());
+    i->second.waiting.pop_back();
+    dropped(l, i->second, r.mu);
+    r.how = service_class::best_effort;
+    r.priority = priority;
+    r.weight = weight;
+    auto& lower = levels_[key_of(r.how, r.priority)];
+    auto& t = tenant_of(lower, r);
+    if (t.waiting.empty()) lift(lower, t);
+    t.mu += r.mu;
+    t.waiting.push_front(std::move(r));
+    ++size_;
+    return true;
+  }
+  return false;
+}
+
+void fair_queue::forget(const std::string& tenant) {
+  for (auto& [key, l] : levels_)
+    if (const auto i = l.tenants.find(tenant); i != l.tenants.end() && i->second.waiting.empty())
+      l.tenants.erase(i);
+  std::erase_if(levels_, [](const auto& l) { return l.second.tenants.empty(); });
+}
+
+double fair_queue::mu_until(service_class how) const {
+  double sum = 0;
+  for (const auto& [key, l] : levels_)
+    if (key.first <= how)
+      for (const auto& [name, t] : l.tenants) sum += t.mu;
+  return sum;
 }
 
 double fair_queue::mu() const {

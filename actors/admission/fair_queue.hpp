@@ -54,9 +54,17 @@ class fair_queue {
   /// Guaranteed budget has come for a tenant's first best-effort request: it moves up.
   void promote(const std::string& tenant, std::uint8_t priority, double weight);
 
+  /// The tenant's last guaranteed request waits for what nobody guarantees, before its others
+  /// there. False: none waits.
+  bool demote(const std::string& tenant, std::uint8_t priority, double weight);
+  /// A tenant that has nothing here, and never will: its counters are of no use to anybody.
+  void forget(const std::string& tenant);
+
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
   double mu() const;
+  /// Of this class and those above.
+  double mu_until(service_class how) const;
   double mu_of(const std::string& tenant) const;
   double mu_of(const std::string& tenant, service_class how) const;
   std::size_t size_of(const std::string& tenant) const;
@@ -102,6 +110,7 @@ class fair_queue {
 
   std::map<level_key, level> levels_;
   std::size_t size_ = 0;
+  time_point earliest_ = time_point::max();  ///< no deadline is before it
 };
 
 }  // namespace troupe::admission

@@ -46,10 +46,22 @@ void gate::set_limits(std::vector<tenant_limits> limits, time_point now) {
   if (incarnation_ % sets_max != sets_max - 1) ++incarnation_;
   for (auto& [name, p] : parties_) p.known = false;
   for (auto& l : limits) add(std::move(l), now);
-  std::erase_if(parties_, [&](const auto& x) {
-    return !x.second.known && x.second.unsettled == 0 &&
-           models_.at(x.first.second).queue.size_of(x.first.first) == 0;
-  });
+  for (auto i = parties_.begin(); i != parties_.end();) {
+    const auto name = (i++)->first;
+    forget_if_over(name);
+  }
+}
+
+/// It is not in the cluster file, and nothing of it is left.
+bool gate::is_over(const key& name, const party& p) const {
+  return !p.known && p.unsettled == 0 && models_.at(name.second).queue.size_of(name.first) == 0;
+}
+
+void gate::forget_if_over(const key& name) {
+  const auto i = parties_.find(name);
+  if (i == parties_.end() || !is_over(name, i->second)) return;
+  models_.at(name.second).queue.forget(name.first);
+  parties_.erase(i);
 }
 
 bool gate::knows(const std::string& tenant, const std::string& model) const {
@@ -109,6 +121,14 @@ queued_request gate::place_of(party& p, const model_state& m, std::uint64_t id, 
   return r;
 }
 
+refusal gate::queue_full(const party& p, const model_state& m, const queued_request& r) const {
+  return {
+      "queue_full", 429, seconds{r.mu / std::max(m.drain.per_second(), 1e-3)},
+      fmt::format("Tenant '{}' has {} requests waiting for model '{}', and there is no room for "
+                  "more of them.",
+                  r.tenant, m.queue.size_of(r.tenant), p.limits.model)};
+}
+
 bool gate::check(party& p, model_state& m, const queued_request& r, time_point now, refusal& why) {
   const auto& l = p.limits;
   const auto refuse = [&](const char* reason, int status, seconds wait, std::string message) {
@@ -133,10 +153,10 @@ bool gate::check(party& p, model_state& m, const queued_request& r, time_point n
                   fmt::format("All capacity of model '{}' is in use, and the wait would be longer "
                               "than {} ms.",
                               l.model, std::chrono::ceil<milliseconds>(allowed).count()));
-  if (m.queue.mu() + r.mu > queued_mu_max)
-    return refuse("queue_full", 429, seconds{r.mu / std::max(m.drain.per_second(), 1e-3)},
-                  fmt::format("{:g} model units wait for model '{}', which is the limit.",
-                              queued_mu_max, l.model));
+  if (m.queue.mu_until(r.how) + m.queue.mu_of(l.tenant, r.how) + r.mu > queued_mu_max) {
+    why = queue_full(p, m, r);
+    return false;
+  }
   return true;
 }
 
@@ -151,7 +171,8 @@ bool gate::arrive(const arrival& a, time_point now, refusal& why) {
   auto& p = at(a.tenant, a.model);
   auto& m = models_.at(a.model);
   auto r = place_of(p, m, a.id, a.mu, a.deadline, now);
-  const bool in = check(p, m, r, now, why);
+  const bool in = !a.crowded && check(p, m, r, now, why);
+  if (a.crowded) why = queue_full(p, m, r);
   seconds more{0};
   if (p.limits.guaranteed_per_minute > 0)
     more = seconds{std::max(0.0, a.mu - usual_mu(p, a.mu)) / p.limits.guaranteed_per_minute * 60};
@@ -190,7 +211,23 @@ void gate::begin(const queued_request& r, const std::string& model, model_state&
   ++p.admitted;
   ++p.unsettled;
   p.reserved += r.mu;
-  running_[r.id] = {&p, &m, r.how, r.mu, tokens, places, now};
+  running_[r.id] = {&p, &m, r.how, r.priority, r.weight, r.mu, tokens, places, now};
+}
+
+/// Requests that were let in on a budget which is not there any more, of tenants that may have what
+/// nobody guarantees. The last first: those before them may be afforded.
+void gate::demote(const std::string& model, model_state& m, time_point now) {
+  for (const auto& tenant : m.queue.waiting_tenants(service_class::guaranteed)) {
+    auto& p = at(tenant, model);
+    const auto& l = p.limits;
+    if (l.best_effort_weight <= 0) continue;
+    while (true) {
+      const double waits = guaranteed_waiting(p, m);
+      if (waits <= 0) break;
+      if (p.budget && l.guaranteed_per_minute > 0 && p.budget->affords(waits, now)) break;
+      if (!m.queue.demote(tenant, l.priority, l.best_effort_weight)) break;
+    }
+  }
 }
 
 /// Best-effort requests whose tenant's budget has room for them by now.
@@ -229,6 +266,7 @@ refusal gate::too_late(party& p, const model_state& m, const queued_request& r, 
 void gate::pump(const std::string& model, model_state& m, time_point now,
                 std::vector<verdict>& out) {
   if (m.queue.empty()) return;
+  demote(model, m, now);
   promote(model, m, now);
   while (m.window.has_room(true)) {
     const bool for_all = m.window.has_room();
@@ -240,10 +278,15 @@ void gate::pump(const std::string& model, model_state& m, time_point now,
     out.push_back({r->id, std::nullopt});
   }
   for (const auto& r : m.queue.take_late(now)) {
-    waiting_.erase(r.id);
+    const auto w = waiting_.find(r.id);
+    const bool own = now >= w->second.deadline;
+    waiting_.erase(w);
     auto& p = at(r.tenant, model);
-    out.push_back({r.id, too_late(p, m, r, now)});
+    out.push_back({r.id, own ? refusal{"deadline_exceeded", 504, seconds{0},
+                                       "The request waited until its time was over."}
+                             : too_late(p, m, r, now)});
     ++p.refused[out.back().why->reason];
+    forget_if_over({r.tenant, model});
   }
 }
 
@@ -280,8 +323,10 @@ void gate::over(std::uint64_t id, time_point now) {
 
 bool gate::ended(std::uint64_t id, double mu, time_point now) {
   if (const auto w = waiting_.find(id); w != waiting_.end()) {
-    models_.at(w->second.model).queue.remove(id);
+    const key name{w->second.tenant, w->second.model};
+    models_.at(name.second).queue.remove(id);
     waiting_.erase(w);
+    forget_if_over(name);
     return false;
   }
   const auto i = running_.find(id);
@@ -297,12 +342,10 @@ bool gate::ended(std::uint64_t id, double mu, time_point now) {
     else if (mu > r.mu)
       p.budget->spend(mu - r.mu, now);
   }
-  const double weight = r.how == service_class::guaranteed
-                            ? std::max(p.limits.guaranteed_per_minute, 1e-6)
-                            : p.limits.best_effort_weight;
-  r.model->queue.charge(p.limits.tenant, r.how, p.limits.priority, weight, mu - r.mu);
+  r.model->queue.charge(p.limits.tenant, r.how, r.priority, r.weight, mu - r.mu);
   --p.unsettled;
   running_.erase(i);
+  if (!p.known) forget_if_over({p.limits.tenant, p.limits.model});
   return true;
 }
 
@@ -325,19 +368,20 @@ standing gate::where(const std::string& tenant, const std::string& model, time_p
 void gate::word_of(const key& name, party& p, time_point now, std::vector<outgoing>& out) {
   if (!p.budget) return;
   const auto& q = models_.at(name.second).queue;
-  double need = 0;
+  double need = 0, keep = 0;
   if (p.limits.guaranteed_per_minute > 0) {
     const auto* first = q.first_of(name.first, service_class::guaranteed);
     if (first == nullptr) first = q.first_of(name.first, service_class::best_effort);
     if (first != nullptr && !p.budget->affords(first->mu, now)) need = first->mu;
+    keep = q.mu_of(name.first, service_class::guaranteed);
   }
   const auto waiting = static_cast<std::uint32_t>(q.size_of(name.first));
   const auto want = p.open + waiting + (p.open + waiting > 0 ? 1U : 0U);
   if (!p.budget->word_due(need, want, now)) return;
   const auto owner = p.budget->owner(now);
   if (!owner) return;
-  out.push_back(
-      {*owner, budget_name(name.first, name.second), p.budget->word(need, p.open, want, now)});
+  out.push_back({*owner, budget_name(name.first, name.second),
+                 p.budget->word(need, p.open, want, now, keep)});
 }
 
 std::vector<gate::outgoing> gate::words(time_point now) {

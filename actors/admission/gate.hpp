@@ -16,7 +16,9 @@
 
 namespace troupe::admission {
 
-/// Of all requests that wait for one model at one gateway.
+/// Of all requests that wait for one model at one gateway, in one class and those above. A tenant
+/// may have as much of it waiting as is free besides (dynamic thresholds, Choudhury & Hahne 1998):
+/// one alone half of it, two a third each; and whoever comes finds some.
 inline constexpr double queued_mu_max = 10'000;
 
 /// A request may wait so much longer than it was told it would: a word to the owner and back.
@@ -52,6 +54,7 @@ struct arrival {
   std::uint64_t prompt_tokens = 0;
   time_point deadline{};
   std::uint32_t places = 1;  ///< answers that are sampled at once
+  bool crowded = false;      ///< its tenant has all waiting that the node has room for
 };
 
 /// Where a tenant stands with a model, for its client.
@@ -157,7 +160,10 @@ class gate {
   struct running {
     party* who = nullptr;
     model_state* model = nullptr;
+    // As it began: limits may have changed since.
     service_class how = service_class::guaranteed;
+    std::uint8_t priority = 0;
+    double weight = 1;
     double mu = 0;
     std::uint64_t prompt_tokens = 0;
     std::uint32_t places = 1;
@@ -170,6 +176,7 @@ class gate {
   queued_request place_of(party& p, const model_state& m, std::uint64_t id, double mu,
                           time_point deadline, time_point now);
   refusal too_late(party& p, const model_state& m, const queued_request& r, time_point now);
+  refusal queue_full(const party& p, const model_state& m, const queued_request& r) const;
   bool check(party& p, model_state& m, const queued_request& r, time_point now, refusal& why);
   party& at(const std::string& tenant, const std::string& model) {
     return parties_.at({tenant, model});
@@ -177,6 +184,7 @@ class gate {
   bool has_place(const party& p) const;
   bool may_begin(const queued_request& r, const std::string& model, time_point now);
   void begin(const queued_request& r, const std::string& model, model_state& m, time_point now);
+  void demote(const std::string& model, model_state& m, time_point now);
   void promote(const std::string& model, model_state& m, time_point now);
   double guaranteed_waiting(const party& p, const model_state& m) const;
   static double usual_mu(const party& p, double mu);
@@ -184,6 +192,8 @@ class gate {
   void pump(const std::string& model, model_state& m, time_point now, std::vector<verdict>& out);
   void word_of(const key& name, party& p, time_point now, std::vector<outgoing>& out);
   void add(tenant_limits l, time_point now);
+  bool is_over(const key& name, const party& p) const;
+  void forget_if_over(const key& name);
   seconds budget_wait(party& p, const model_state& m, double mu, time_point now);
   seconds capacity_wait(const model_state& m, const queued_request& r, time_point now) const;
 

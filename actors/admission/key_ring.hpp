@@ -65,7 +65,9 @@ class key_ring {
 /// gateway of a cluster, another in each cluster.
 std::uint64_t cluster_chain_key(const std::string& cluster_id);
 
-/// The chain key and prefix scope of a tenant that shares its prefixes with nobody.
+/// The chain key and prefix scope of a tenant that shares its prefixes with nobody. Made of names
+/// that are no secret, so that all gateways have the same: they keep caches apart, and hide
+/// nothing.
 struct tenant_salt {
   std::uint64_t chain_key = 0;
   std::uint64_t prefix_scope = 0;  ///< never 0

@@ -253,8 +253,8 @@ TEST_CASE("a gateway has the part of capacity that it uses", "[admission]") {
 
 TEST_CASE("a gateway that others have left nothing gets its part of guaranteed work's places",
           "[admission]") {
-  // How it can fail: a flood at one gateway shuts another's tenants out for as long as it lasts; one
-  // that has too much never gives it up.
+  // How it can fail: a flood at one gateway shuts another's tenants out for as long as it lasts;
+  // one that has too much never gives it up.
   capacity_window a, b;
   b.update({8, 0, 1'000'000, 2, 8});
   for (int i = 0; i < 8; ++i) b.began(1);
@@ -321,8 +321,8 @@ TEST_CASE("a tenant that its own limits hold up takes nobody's capacity", "[admi
   std::uint64_t id = 0;
   CHECK_FALSE(d.arrive("other", 1, 0.1, &id));
   const auto begun = d.pump(0.1);
-  CHECK(std::any_of(begun.begin(), begun.end(),
-                    [&](const auto& v) { return v.id == id && !v.why; }));
+  CHECK(
+      std::any_of(begun.begin(), begun.end(), [&](const auto& v) { return v.id == id && !v.why; }));
 }
 
 TEST_CASE("too many of a tenant's own requests read as that", "[admission]") {
@@ -367,6 +367,117 @@ TEST_CASE("limits change under way, and whoever is gone ends in order", "[admiss
   d.g.set_limits({limits("b", 120)}, at(0.4));
   CHECK(d.g.accounts(at(0.4)).size() == 1);
   CHECK(d.g.open() == 0);
+}
+
+TEST_CASE("what a tenant removed from the file has running is the last of it", "[admission]") {
+  // How it can fail: it is shown, and counted, until somebody reloads again.
+  desk d{{limits("a", 0, 1), limits("b", 0, 1)}, 1};
+  d.pump(0);
+  std::uint64_t runs = 0, waits = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &runs));
+  CHECK(d.pump(0).size() == 1);
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &waits));
+  d.g.set_limits({limits("b", 0, 1)}, at(0.1));
+  CHECK(d.g.accounts(at(0.1)).size() == 2);
+  CHECK(d.g.ended(runs, 1, at(0.2)));
+  CHECK_FALSE(d.g.ended(waits, 0, at(0.2)));  // its client went
+  CHECK(d.g.accounts(at(0.3)).size() == 1);
+}
+
+TEST_CASE("a request is settled by the limits that it began with", "[admission]") {
+  // How it can fail: a tenant that loses its weight in between owes as much as nobody ever pays
+  // back, and waits behind all others for good.
+  auto was = limits("a", 0, 1), now = limits("a", 60), other = limits("b", 0, 1);
+  was.wait_max = other.wait_max = milliseconds{60'000};
+  desk d{{was, other}, 1};
+  d.pump(0);
+  std::uint64_t id = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 0, &id));
+  CHECK(d.pump(0).size() == 1);
+  d.g.set_limits({now, other}, at(0.1));
+  CHECK(d.g.ended(id, 1.5, at(0.2)));
+  d.g.set_limits({was, other}, at(0.3));
+  std::uint64_t running = 0, of_a = 0;
+  REQUIRE_FALSE(d.arrive("b", 1, 0.3, &running));
+  CHECK(d.pump(0.3).size() == 1);
+  for (int i = 0; i < 3; ++i) REQUIRE_FALSE(d.arrive("b", 1, 0.4));
+  REQUIRE_FALSE(d.arrive("a", 1, 0.4, &of_a));
+  for (int i = 0; i < 2; ++i) {
+    CHECK(d.g.ended(running, 1, at(0.5)));
+    const auto next = d.pump(0.5);
+    REQUIRE(next.size() == 1);
+    running = next[0].id;
+    if (running == of_a) break;
+  }
+  CHECK(running == of_a);
+}
+
+TEST_CASE("one that was guaranteed its budget, and has it no more, falls back to best effort",
+          "[admission]") {
+  // How it can fail: it waits behind everybody's best effort, beside engines that are idle.
+  auto a = limits("a", 60, 1);  // burst 6
+  a.wait_max = milliseconds{60'000};
+  desk d{{a}, 1};
+  d.pump(0);
+  std::uint64_t running = 0, waits = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 1, &running));
+  CHECK(d.pump(1).size() == 1);
+  d.g.ended(running, 0.5, at(1));
+  // Something is held now: it counts as guaranteed.
+  REQUIRE_FALSE(d.arrive("a", 1, 1.1, &running));
+  CHECK(d.pump(1.1).size() == 1);
+  REQUIRE_FALSE(d.arrive("a", 2, 1.2, &waits));
+  d.pump(1.2);
+  CHECK(d.g.ended(running, 40, at(1.3)));  // far more than was reserved: a debt
+  const auto next = d.pump(1.3);
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].id == waits);
+  CHECK_FALSE(next[0].why);
+}
+
+TEST_CASE("what waits for capacity with its budget keeps it", "[admission]") {
+  // How it can fail: words to the owner give it away meanwhile.
+  auto l = limits("a", 600);
+  l.wait_max = milliseconds{60'000};
+  desk d{{l}, 1};
+  d.pump(0);
+  std::uint64_t running = 0;
+  REQUIRE_FALSE(d.arrive("a", 1, 1, &running));
+  CHECK(d.pump(1).size() == 1);
+  REQUIRE_FALSE(d.arrive("a", 1, 1));
+  d.pump(1);
+  auto held = [&](double s) {
+    double most = 0;
+    for (const auto& w : d.g.words(at(s))) {
+      most = std::max(most, w.word.held);
+      d.g.answered(w.budget, "g0", d.owners.at(w.budget).answer("g0", w.word, at(s)), at(s));
+    }
+    return most;
+  };
+  for (double s = 2; s < 40; s += 0.6) held(s);
+  CHECK(held(41) >= 1);
+}
+
+TEST_CASE("who fills the queue leaves room for others, and guaranteed work does not count it",
+          "[admission]") {
+  // How it can fail: one tenant's flood is everybody's 429.
+  auto flood = limits("flood", 0, 1), other = limits("other", 0, 1), paid = limits("paid", 1e6);
+  flood.wait_max = other.wait_max = milliseconds{3'600'000};
+  desk d{{flood, other, paid}, 1};
+  d.g.supply("m", {1, 0, 1'000'000, 1}, 1e6);
+  d.pump(0);
+  REQUIRE_FALSE(d.arrive("flood", 1, 0));
+  CHECK(d.pump(0).size() == 1);
+  double waits = 0;
+  std::optional<refusal> why;
+  while (!(why = d.arrive("flood", 100, 0, nullptr, 3'600))) waits += 100;
+  CHECK(std::string{why->reason} == "queue_full");
+  CHECK(waits == Approx(queued_mu_max / 2).margin(100));
+  CHECK_FALSE(d.arrive("other", 100, 0, nullptr, 3'600));
+  // As much as best effort may ever have.
+  for (double mu = 0; mu < queued_mu_max / 3; mu += 100) d.arrive("other", 100, 0, nullptr, 3'600);
+  REQUIRE(d.g.accounts(at(0))[1].waiting_mu > 2'000);
+  CHECK_FALSE(d.arrive("paid", 3'000, 0));
 }
 
 namespace {
