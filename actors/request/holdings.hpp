@@ -109,9 +109,16 @@ class admission : public std::enable_shared_from_this<admission> {
   expected<std::unique_ptr<ticket>> enter(std::uint64_t bytes);
   std::uint32_t open() const { return requests_; }
   std::uint64_t held_bytes() const { return bytes_; }
+  std::uint32_t free_requests() const { return left(requests_max_, requests_.load()); }
+  std::uint64_t free_bytes() const { return left(bytes_max_, bytes_.load()); }
 
  private:
   friend class ticket;
+  /// Whoever is about to be refused is counted for a moment.
+  template <class Number>
+  static Number left(Number most, Number used) {
+    return used < most ? most - used : 0;
+  }
   std::uint32_t requests_max_;
   std::uint64_t bytes_max_;
   std::atomic<std::uint32_t> requests_{0};

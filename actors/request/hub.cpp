@@ -58,6 +58,8 @@ constexpr std::size_t words_per_message_max = 1'024;
 /// How often tenants' limits are looked at: while somebody waits, and while nobody does.
 constexpr std::chrono::milliseconds busy_look{20};
 constexpr std::chrono::milliseconds idle_look{250};
+/// Lines about refused requests come no more often.
+constexpr std::chrono::milliseconds refused_line_interval{1'000};
 
 /// A request that runs here.
 struct running_request {
@@ -88,6 +90,9 @@ struct hub_state {
   std::unique_ptr<tenant_metrics> tenant_counts;
   supply_book supply{std::map<std::string, std::uint32_t>{}};
   bool supply_changed = true;
+  time_point next_refresh{};         ///< of what engines can take, at the earliest
+  std::uint64_t refused_unsaid = 0;  ///< since the last line about refusals
+  time_point next_refused_line{};
   time_point next_full_look{};  ///< at tenants' budgets
   static constexpr const char* name = "requests";
 
@@ -129,12 +134,6 @@ struct hub_state {
                                      bytes_of(*x.what), self->clock().now()});
   }
 
-  static std::uint64_t bytes_of(const submission& s) {
-    std::uint64_t bytes = 0;
-    for (const auto& p : s.prompts) bytes += p->bytes();
-    return bytes;
-  }
-
   // -- tenants: limits, and the queue before capacity -------------------------------
 
   time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
@@ -142,6 +141,7 @@ struct hub_state {
   void set_tenants(std::vector<troupe::admission::tenant_limits> limits) {
     if (room) {
       room->gate().set_limits(std::move(limits), now());
+      refresh_supply();  // also of models that nobody had limits for
       carry_out(room->pump({}, now()));
       return;
     }
@@ -160,11 +160,12 @@ struct hub_state {
   }
 
   void arrive(const open_request& x) {
-    if (supply_changed) refresh_supply();
+    refresh_stale_supply();
     const auto& s = *x.what;
     const std::string tenant = s.tenant, model = s.model;
     x.what->arrived = now();
-    const waiting_room::terms t{costs.of_model(model), forecast, supply.bytes_per_token(model)};
+    const waiting_room::terms t{costs.of_model(model), forecast, supply.bytes_per_token(model),
+                                context->gate->free_requests(), context->gate->free_bytes()};
     carry_out(room->arrive({x.what, x.place}, t, now()));
     ask_for(tenant, model);
   }
@@ -174,9 +175,7 @@ struct hub_state {
       const auto& s = *o.who.what;
       if (o.why) {
         tenant_counts->refused(s.tenant, s.model, o.why->code);
-        spdlog::info("event=request_refused request={} tenant={} model={} code={} "
-                     "retry_after_ms={}",
-                     s.external_id, s.tenant, s.model, o.why->code, o.why->retry_after.count());
+        say_refused(s, *o.why);
         s.client->on_failed(*o.why);
         continue;
       }
@@ -184,6 +183,17 @@ struct hub_state {
       tenant_counts->admitted(s.tenant, s.model, now() - s.arrived);
       set_out({o.who.what, o.who.place});
     }
+  }
+
+  /// Each is counted; under overload a line for each would be the most that the node does.
+  void say_refused(const submission& s, const failure& why) {
+    ++refused_unsaid;
+    if (now() < next_refused_line) return;
+    next_refused_line = now() + refused_line_interval;
+    spdlog::info("event=request_refused request={} tenant={} model={} code={} retry_after_ms={} "
+                 "refused_since_last={}",
+                 s.external_id, s.tenant, s.model, why.code, why.retry_after.count(),
+                 std::exchange(refused_unsaid, 0));
   }
 
   /// What a request lacks is asked for at once.
@@ -231,26 +241,29 @@ struct hub_state {
   /// What engines can take may have changed, somebody's time may be over, and owners of budgets are
   /// to hear from us.
   void look() {
-    if (supply_changed) refresh_supply();
+    refresh_stale_supply();
     carry_out(room->pump({}, now()));
     if (now() >= next_full_look) {
       send(room->gate().words(now()));
       tenant_counts->show(room->gate().accounts(now()));
       next_full_look = now() + idle_look;
     } else {
-      std::set<std::pair<std::string, std::string>> asked;
-      for (const auto& [number, who] : room->waiting())
-        if (asked.emplace(who.what->tenant, who.what->model).second)
-          ask_for(who.what->tenant, who.what->model);
+      for (const auto& [who, crowd] : room->crowds()) ask_for(who.first, who.second);
     }
     self->delayed_send(self, room->waiting().empty() ? idle_look : busy_look, tenants_atom::value);
   }
 
+  /// It walks the directory: not for each of many reports and requests.
+  void refresh_stale_supply() {
+    if (supply_changed && now() >= next_refresh) refresh_supply();
+  }
+
   void refresh_supply() {
     supply_changed = false;
-    const auto all = context->view->get();
+    next_refresh = now() + busy_look;
+    auto all = supply.supply(*context->view->get(), costs);
     for (const auto& model : options.models) {
-      auto s = supply.supply(model, *all, costs);
+      auto& s = all[model];
       s.window.gateways = static_cast<std::uint32_t>(
           std::max<std::size_t>(1, options.gateways.size()));
       room->gate().supply(model, s.window, s.mu_per_second);
@@ -270,7 +283,16 @@ struct hub_state {
     if (!who) return tell(x.id, x);
     spdlog::info("event=request_cancelled request={} reason=\"{}\"", who->what->external_id,
                  x.reason);
-    carry_out(room->pump(who->what->model, now()));
+    const auto& s = *who->what;
+    tenant_counts->left(s.tenant, s.model);
+    timeline t;
+    t.id = s.external_id;
+    t.tenant = s.tenant;
+    t.model = s.model;
+    t.status = "cancelled";
+    t.waited_ms = t.total_ms = std::chrono::duration<double, std::milli>(now() - s.arrived).count();
+    context->timelines->put(t);
+    carry_out(room->pump(s.model, now()));
   }
 
   /// Others can begin in its place.
@@ -604,9 +626,7 @@ class hub_desk : public desk {
         view_(std::move(view)), models_(std::move(models)) {}
 
   expected<void> submit(submission s) override {
-    std::uint64_t bytes = 0;
-    for (const auto& p : s.prompts) bytes += p->bytes();
-    auto place = gate_->enter(bytes);
+    auto place = gate_->enter(bytes_of(s));
     if (!place) return std::move(place).error();
     caf::anon_send(hub_, open_request{std::make_shared<submission>(std::move(s)),
                                       std::shared_ptr<ticket>{*std::move(place)}});

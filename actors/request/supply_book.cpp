@@ -15,26 +15,42 @@ double rate(double seconds_per_mu) { return seconds_per_mu > 0 ? 1 / seconds_per
 
 }  // namespace
 
+void supply_book::count(const std::string& worker, int by) {
+  const auto r = reports_.find(worker);
+  const auto m = models_.find(worker);
+  if (r == reports_.end() || m == models_.end() ||
+      r->second.bytes_per_token < bytes_per_token_min ||
+      r->second.bytes_per_token > bytes_per_token_max)
+    return;
+  auto& b = bytes_[m->second];
+  b.sum += by * r->second.bytes_per_token;
+  b.workers += by;
+  if (b.workers == 0) bytes_.erase(m->second);
+}
+
+void supply_book::note(const std::string& worker, const report& r) {
+  count(worker, -1);
+  reports_[worker] = r;
+  count(worker, 1);
+}
+
 void supply_book::update(const directory::change& c) {
   for (const auto& e : c.removed) {
+    count(e.name, -1);
     models_.erase(e.name);
     reports_.erase(e.name);
   }
-  for (const auto& e : c.added_or_changed)
-    if (computes(e.role)) models_[e.name] = e.model;
+  for (const auto& e : c.added_or_changed) {
+    if (!computes(e.role)) continue;
+    count(e.name, -1);
+    models_[e.name] = e.model;
+    count(e.name, 1);
+  }
 }
 
 double supply_book::bytes_per_token(const std::string& model) const {
-  double sum = 0, count = 0;
-  for (const auto& [worker, r] : reports_) {
-    const auto m = models_.find(worker);
-    if (m == models_.end() || m->second != model || r.bytes_per_token < bytes_per_token_min ||
-        r.bytes_per_token > bytes_per_token_max)
-      continue;
-    sum += r.bytes_per_token;
-    count += 1;
-  }
-  return count > 0 ? sum / count : bytes_per_token_assumed;
+  const auto b = bytes_.find(model);
+  return b == bytes_.end() ? bytes_per_token_assumed : b->second.sum / b->second.workers;
 }
 
 std::uint32_t supply_book::in_use(const directory::entry& e) const {
@@ -43,18 +59,24 @@ std::uint32_t supply_book::in_use(const directory::entry& e) const {
   return r->second.running + r->second.queued;
 }
 
-supply_book::of_model supply_book::supply(const std::string& model, const directory::snapshot& all,
-                                          cost_book& costs) const {
+std::map<std::string, supply_book::of_model> supply_book::supply(const directory::snapshot& all,
+                                                                 cost_book& costs) const {
   const auto& like = capacity::reference_request;
-  of_model out;
-  out.window.prefill_workers = 0;
-  double prefill = 0, decode = 0, whole = 0;  // MU per second
+  std::map<std::string, of_model> models;
+  struct rates {
+    double prefill = 0, decode = 0, whole = 0;  // MU per second
+  };
+  std::map<std::string, rates> sums;
   for (const auto& [name, e] : all) {
-    if (!computes(e.role) || e.model != model) continue;
+    if (!computes(e.role)) continue;
+    const auto [at, first] = models.try_emplace(e.model);
+    auto& out = at->second;
+    if (first) out.window.prefill_workers = 0;
     if (e.state == msg::EntryState::DRAINING && e.role != msg::Role::PREFILL)
       out.window.leaving += std::min(e.slots, in_use(e));
     if (e.state != msg::EntryState::READY) continue;
-    const auto& cost = costs.of_worker(name, model);
+    auto& sum = sums[e.model];
+    const auto& cost = costs.of_worker(name, e.model);
     const auto prompt = cost.prefill_seconds(like.prompt_tokens, 0);
     const auto answer = cost.decode_seconds(like.prompt_tokens, like.output_tokens,
                                             std::max(cost.about().usual_batch, 1.0));
@@ -70,15 +92,16 @@ supply_book::of_model supply_book::supply(const std::string& model, const direct
       out.window.in_use += in_use(e);
     }
     if (e.role == msg::Role::PREFILL)
-      prefill += rate(prompt);
+      sum.prefill += rate(prompt);
     else if (e.role == msg::Role::DECODE)
-      decode += rate(answer);
+      sum.decode += rate(answer);
     else
-      whole += cost.about().mu_per_minute > 0 ? cost.about().mu_per_minute / 60
-                                              : rate(prompt + answer);
+      sum.whole += cost.about().mu_per_minute > 0 ? cost.about().mu_per_minute / 60
+                                                  : rate(prompt + answer);
   }
-  out.mu_per_second = whole + std::min(prefill, decode);
-  return out;
+  for (const auto& [model, sum] : sums)
+    models[model].mu_per_second = sum.whole + std::min(sum.prefill, sum.decode);
+  return models;
 }
 
 }  // namespace troupe::request

@@ -32,24 +32,32 @@ class supply_book {
     std::uint32_t queued = 0;  ///< at the engine, or on their way to it
     double bytes_per_token = 0;
   };
-  void note(const std::string& worker, const report& r) { reports_[worker] = r; }
+  void note(const std::string& worker, const report& r);
 
   struct of_model {
     troupe::admission::capacity_window::supply window;  ///< but for `gateways`
     double mu_per_second = 0;
   };
-  of_model supply(const std::string& model, const directory::snapshot& all, cost_book& costs) const;
+  /// By model; one that no engine is there for is not among them.
+  std::map<std::string, of_model> supply(const directory::snapshot& all, cost_book& costs) const;
   double bytes_per_token(const std::string& model) const;
   /// Workers' models, for the reports. Of all entries that change.
   void update(const directory::change& c);
 
  private:
+  /// A worker's bytes per token, in the mean of its model's: 1 puts it in, -1 takes it out.
+  void count(const std::string& worker, int by);
   /// Places in use at a worker, as it said last.
   std::uint32_t in_use(const directory::entry& e) const;
 
   std::map<std::string, std::uint32_t> step_tokens_;
   std::map<std::string, report> reports_;      ///< by worker
   std::map<std::string, std::string> models_;  ///< by worker
+  struct bytes {
+    double sum = 0;
+    int workers = 0;
+  };
+  std::map<std::string, bytes> bytes_;  ///< per token, by model
 };
 
 }  // namespace troupe::request

@@ -24,6 +24,8 @@ tenant_metrics::tenant_metrics(std::shared_ptr<prometheus::Registry> registry)
                                                         "Requests of tenants that were begun")),
       refused_(counter(*registry_, "troupe_tenant_refused_total",
                        "Requests of tenants that were refused, by reason")),
+      left_(counter(*registry_, "troupe_tenant_left_total",
+                    "Requests of tenants whose clients went away while they waited")),
       charged_(counter(*registry_, "troupe_tenant_model_units_total",
                        "Model units that tenants were charged")),
       waited_(prometheus::BuildHistogram()
@@ -60,11 +62,17 @@ void tenant_metrics::refused(const std::string& tenant, const std::string& model
   refused_.Add({{"tenant", tenant}, {"model", model}, {"reason", reason}}).Increment();
 }
 
+void tenant_metrics::left(const std::string& tenant, const std::string& model) {
+  left_.Add({{"tenant", tenant}, {"model", model}}).Increment();
+}
+
 void tenant_metrics::charged(const std::string& tenant, const std::string& model, double mu) {
   of(tenant, model).charged->Increment(mu);
 }
 
 void tenant_metrics::show(const std::vector<troupe::admission::tenant_account>& all) {
+  for (auto& [who, s] : all_)
+    for (auto* g : {s.open, s.waiting, s.reserved, s.isolated}) g->Set(0);
   for (const auto& a : all) {
     auto& s = of(a.tenant, a.model);
     s.open->Set(a.open);

@@ -25,8 +25,10 @@ class tenant_metrics {
   void admitted(const std::string& tenant, const std::string& model,
                 std::chrono::duration<double> waited);
   void refused(const std::string& tenant, const std::string& model, const std::string& reason);
+  /// Its client went away while it waited.
+  void left(const std::string& tenant, const std::string& model);
   void charged(const std::string& tenant, const std::string& model, double mu);
-  /// What runs and waits now.
+  /// What runs and waits now: nothing of whoever is not among them.
   void show(const std::vector<troupe::admission::tenant_account>& all);
 
  private:
@@ -44,6 +46,7 @@ class tenant_metrics {
   std::shared_ptr<prometheus::Registry> registry_;
   prometheus::Family<prometheus::Counter>& admitted_;
   prometheus::Family<prometheus::Counter>& refused_;
+  prometheus::Family<prometheus::Counter>& left_;
   prometheus::Family<prometheus::Counter>& charged_;
   prometheus::Family<prometheus::Histogram>& waited_;
   prometheus::Family<prometheus::Gauge>& open_;

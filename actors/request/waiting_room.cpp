@@ -19,6 +19,12 @@ std::uint32_t tokens_of(const prompt_content& p, double bytes_per_token) {
 
 }  // namespace
 
+std::uint64_t bytes_of(const submission& s) {
+  std::uint64_t bytes = 0;
+  for (const auto& p : s.prompts) bytes += p->bytes();
+  return bytes;
+}
+
 double reserve_mu(const submission& s, const waiting_room::terms& t, std::uint64_t& prompt_tokens) {
   const auto answer = t.forecast.reserve(s.tenant, s.model, s.max_tokens);
   double mu = 0;
@@ -37,6 +43,27 @@ waiting_room::waiting_room(std::vector<troupe::admission::tenant_limits> limits,
     : gate_(std::move(limits), std::move(host), std::move(gateways), incarnation, now),
       random_(incarnation) {}
 
+/// All of its models together: they share the node.
+bool waiting_room::crowded(const std::string& tenant, const terms& t) const {
+  crowd sum;
+  for (auto i = crowds_.lower_bound({tenant, {}}); i != crowds_.end() && i->first.first == tenant;
+       ++i) {
+    sum.requests += i->second.requests;
+    sum.bytes += i->second.bytes;
+  }
+  return sum.requests > t.free_requests || sum.bytes > t.free_bytes;
+}
+
+waiting_room::guest waiting_room::take(std::map<std::uint64_t, guest>::iterator i) {
+  auto who = std::move(i->second);
+  waiting_.erase(i);
+  const auto c = crowds_.find({who.what->tenant, who.what->model});
+  --c->second.requests;
+  c->second.bytes -= bytes_of(*who.what);
+  if (c->second.requests == 0) crowds_.erase(c);
+  return who;
+}
+
 std::optional<std::uint64_t> waiting_room::number_of(const request_id& id) const {
   const auto i = numbers_.find(id);
   return i == numbers_.end() ? std::nullopt : std::optional{i->second};
@@ -53,8 +80,9 @@ waiting_room::outcome waiting_room::refused(guest who, const troupe::admission::
                                             time_point now) {
   if (gate_.knows(who.what->tenant, who.what->model)) tell_standing(who, now);
   const double draw = std::uniform_real_distribution<>{0, 1}(random_);
-  failure f{why.http_status, why.reason, why.message, "",
-            troupe::admission::retry_after(why.retry_after, draw)};
+  failure f{why.http_status, why.reason, why.message, "", std::chrono::milliseconds{0}};
+  // Who asked for less time than it takes need not be told to come back.
+  if (why.http_status != 504) f.retry_after = troupe::admission::retry_after(why.retry_after, draw);
   return {std::move(who), std::move(f)};
 }
 
@@ -64,8 +92,7 @@ std::vector<waiting_room::outcome> waiting_room::outcomes(
   for (const auto& v : all) {
     auto i = waiting_.find(v.id);
     if (i == waiting_.end()) continue;
-    auto who = std::move(i->second);
-    waiting_.erase(i);
+    auto who = take(i);
     if (v.why) {
       numbers_.erase(who.what->id);
       out.push_back(refused(std::move(who), *v.why, now));
@@ -94,6 +121,7 @@ std::vector<waiting_room::outcome> waiting_room::arrive(guest who, const terms& 
   a.mu = reserve_mu(s, t, a.prompt_tokens);
   a.deadline = now + s.timeout;
   a.places = static_cast<std::uint32_t>(s.prompts.size() * s.choices);
+  a.crowded = crowded(s.tenant, t);
   troupe::admission::refusal why;
   if (!gate_.arrive(a, now, why)) {
     out.push_back(refused(std::move(who), why, now));
@@ -101,6 +129,9 @@ std::vector<waiting_room::outcome> waiting_room::arrive(guest who, const terms& 
   }
   numbers_[s.id] = a.id;
   const auto model = s.model;
+  auto& c = crowds_[{s.tenant, model}];
+  ++c.requests;
+  c.bytes += bytes_of(s);
   waiting_.emplace(a.id, std::move(who));
   return outcomes(gate_.pump(model, now), now);
 }
@@ -114,8 +145,7 @@ std::optional<waiting_room::guest> waiting_room::leave(const request_id& id, tim
   if (!number) return std::nullopt;
   auto i = waiting_.find(*number);
   if (i == waiting_.end()) return std::nullopt;
-  auto who = std::move(i->second);
-  waiting_.erase(i);
+  auto who = take(i);
   numbers_.erase(id);
   gate_.ended(*number, 0, now);
   return who;

@@ -8,12 +8,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe::request {
@@ -48,6 +50,10 @@ class waiting_room {
     const capacity::cost_model& price;
     const capacity::output_forecast& forecast;
     double bytes_per_token = 4;
+    /// What the node has left, the request taken off. A tenant may have as much waiting as that, so
+    /// that whoever comes finds some.
+    std::uint64_t free_requests = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t free_bytes = std::numeric_limits<std::uint64_t>::max();
   };
   /// It waits, or is among the outcomes, which may have others, too.
   std::vector<outcome> arrive(guest who, const terms& t, time_point now);
@@ -66,10 +72,18 @@ class waiting_room {
 
   troupe::admission::gate& gate() { return gate_; }
   const std::map<std::uint64_t, guest>& waiting() const { return waiting_; }
+  /// What a tenant has waiting for a model; none of nothing.
+  struct crowd {
+    std::uint64_t requests = 0;
+    std::uint64_t bytes = 0;
+  };
+  const std::map<std::pair<std::string, std::string>, crowd>& crowds() const { return crowds_; }
   std::size_t begun() const { return numbers_.size() - waiting_.size(); }
 
  private:
   std::optional<std::uint64_t> number_of(const request_id& id) const;
+  bool crowded(const std::string& tenant, const terms& t) const;
+  guest take(std::map<std::uint64_t, guest>::iterator i);
   outcome refused(guest who, const troupe::admission::refusal& why, time_point now);
   void tell_standing(const guest& who, time_point now);
   std::vector<outcome> outcomes(const std::vector<troupe::admission::verdict>& all, time_point now);
@@ -79,7 +93,11 @@ class waiting_room {
   std::uint64_t last_number_ = 0;
   std::unordered_map<request_id, std::uint64_t, id_hash> numbers_;  ///< waiting or begun
   std::map<std::uint64_t, guest> waiting_;
+  std::map<std::pair<std::string, std::string>, crowd> crowds_;  ///< by tenant and model
 };
+
+/// Of all its prompts.
+std::uint64_t bytes_of(const submission& s);
 
 /// What a request will cost at most, most probably: nothing cached, each answer as long as nine in
 /// ten of its tenant's. Tokens of all its prompts in `prompt_tokens`.

@@ -5,6 +5,8 @@
 
 #include "actors/admission/budgets_actor.hpp"
 
+#include <prometheus/text_serializer.h>
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -179,6 +181,11 @@ TEST_CASE("a client that goes while it waits leaves nothing") {
   CHECK(e.hub.gate->open() == 1);
   CHECK(waits.sink->said.empty());
   CHECK(waits.sink.use_count() == 1);
+  const auto story = e.hub.front->timeline_json(waits.external_id, "a");
+  CHECK(story.find("cancelled") != std::string::npos);
+  CHECK(prometheus::TextSerializer{}
+            .Serialize(e.metrics->Collect())
+            .find("troupe_tenant_left_total{model=\"m\",tenant=\"a\"} 1") != std::string::npos);
   e.ends(key);
   CHECK(e.asked().empty());
   e.check_nothing_left("a");
@@ -296,6 +303,50 @@ TEST_CASE("what runs at an engine that drains takes no place at the others") {
   }
   e.ask("a");
   CHECK(e.asked().empty());
+}
+
+TEST_CASE("a tenant's flood leaves places at the node for others") {
+  // How it can fail: one tenant's waiting requests are all that the node takes, and a guaranteed
+  // tenant is told `too_many_requests`.
+  auto flood = best_effort("a");
+  flood.wait_max = 1h;
+  entrance e{{flood, guaranteed("g", 100, 10)}};
+  std::vector<stage::client> all{e.ask("a", 400, 1h)};
+  e.begun();
+  while (all.back().sink->failures.empty()) {
+    REQUIRE(all.size() < 90);
+    all.push_back(e.ask("a", 400, 1h));
+  }
+  CHECK(all.size() > 40);
+  CHECK(all.back().sink->failures[0].code == "queue_full");
+  CHECK(all.back().sink->failures[0].http_status == 429);
+  CHECK(all.back().sink->failures[0].retry_after > 0ms);
+  CHECK(e.account("a").refused.at("queue_full") == 1);
+  CHECK(e.ask("g").sink->failures.empty());
+}
+
+TEST_CASE("a request whose own time is over while it waits is told that") {
+  entrance e{{best_effort("a")}};
+  e.ask("a");
+  e.begun();
+  const auto late = e.ask("a", 400, 2s);
+  CHECK(late.sink->failures.empty());
+  e.advance(3s);
+  REQUIRE(late.sink->failures.size() == 1);
+  CHECK(late.sink->failures[0].code == "deadline_exceeded");
+  CHECK(late.sink->failures[0].http_status == 504);
+  CHECK(late.sink->failures[0].retry_after == 0ms);
+}
+
+TEST_CASE("a model that nobody had limits for is served from the reload on") {
+  auto other = best_effort("a");
+  other.model = "another";
+  entrance e{{other}};
+  CHECK(e.ask("a").sink->failures.at(0).http_status == 403);
+  caf::anon_send(e.hub.actor, request::set_tenants{{other, best_effort("a")}});
+  e.run();
+  CHECK(e.ask("a").sink->failures.empty());
+  CHECK(e.asked().size() == 1);
 }
 
 TEST_CASE("limits change while requests run and wait") {

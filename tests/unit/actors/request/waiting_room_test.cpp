@@ -77,6 +77,28 @@ struct scene {
 
 }  // namespace
 
+TEST_CASE("a tenant may have as much waiting as the node has free besides") {
+  // How it can fail: one tenant's prompts are all that the node may hold; or who waits for one
+  // place is refused because there is no second one.
+  auto patient = limits("a", 0, 1), other = limits("b", 0, 1);
+  patient.wait_max = other.wait_max = 1h;
+  scene s{{patient, other}};
+  const auto ask = [&](const std::string& tenant, std::uint64_t requests, std::uint64_t bytes) {
+    const auto what = s.request(tenant);
+    const waiting_room::terms t{s.price, s.forecast, 4, requests, bytes};
+    const auto all = s.room.arrive({what, nullptr}, t, t0);
+    return all.empty() ? std::string{"waits"}
+                       : (all.back().why ? all.back().why->code : std::string{"begins"});
+  };
+  CHECK(ask("a", 0, 0) == "begins");
+  CHECK(ask("a", 0, 0) == "waits");
+  CHECK(ask("a", 0, 1'000'000) == "queue_full");
+  CHECK(ask("a", 1, 1'000'000) == "waits");
+  CHECK(ask("a", 100, 1) == "queue_full");
+  CHECK(ask("b", 0, 0) == "waits");
+  CHECK(s.room.crowds().at({"a", "m"}).requests == 2);
+}
+
 TEST_CASE("what is reserved: each prompt, each choice, answers as long as they mostly are",
           "[request]") {
   scene s{{limits("a", 0, 1)}};
@@ -188,7 +210,7 @@ TEST_CASE("what engines can take, by directory and reports", "[request]") {
   costs.update(c);
   book.note("decode/d/b.0", {7, 3, 2, 2.0});
   book.note("decode/d/b.1", {7, 5, 5, 0});
-  auto s = book.supply("m", all, costs);
+  auto s = book.supply(all, costs)["m"];
   CHECK(s.window.slots == 8);
   CHECK(s.window.in_use == 5);
   CHECK(s.window.prefill_workers == 2);
@@ -196,13 +218,24 @@ TEST_CASE("what engines can take, by directory and reports", "[request]") {
   CHECK(s.mu_per_second > 0);
   CHECK(book.bytes_per_token("m") == 2.0);
   CHECK(book.bytes_per_token("other") == bytes_per_token_assumed);
+  book.note("decode/d/b.1", {7, 5, 5, 4.0});
+  CHECK(book.bytes_per_token("m") == 3.0);
+  book.note("decode/d/b.1", {7, 5, 5, 0});  // it has measured nothing
+  CHECK(book.bytes_per_token("m") == 2.0);
+  // Of one that drains, what it still runs; it has told of more than it has places for.
+  all.at("decode/d/b.1").state = msg::EntryState::DRAINING;
+  s = book.supply(all, costs)["m"];
+  CHECK(s.window.slots == 8);
+  CHECK(s.window.in_use == 5);
+  CHECK(s.window.leaving == 8);
+  all.at("decode/d/b.1").state = msg::EntryState::LOADING;
   book.note("decode/d/b.0", {6, 8, 8, 2.0});  // of a life before
-  CHECK(book.supply("m", all, costs).window.in_use == 0);
+  CHECK(book.supply(all, costs)["m"].window.in_use == 0);
   directory::change gone;
   gone.removed.push_back(all.at("decode/d/b.0"));
   all.erase("decode/d/b.0");
   book.update(gone);
-  s = book.supply("m", all, costs);
+  s = book.supply(all, costs)["m"];
   CHECK(s.window.slots == 0);
   CHECK(s.mu_per_second == 0);
   CHECK(book.bytes_per_token("m") == bytes_per_token_assumed);
