@@ -582,6 +582,14 @@ std::vector<problem> warnings(const cluster& c) {
                                           "TLS",
                                           g.address)});
   }
+  if (c.gateways.size() == 2 && !c.tenants.empty()) {
+    const auto& first = std::min(c.gateways[0].host, c.gateways[1].host);
+    out.push_back({c.gateways[1].where,
+                   fmt::format("note: of two gateways neither is more than half: while '{}', the "
+                               "first by name, is lost, the other gives each tenant its "
+                               "`isolated_mu_per_minute` only; with three, any one can be lost",
+                               first)});
+  }
   if (!c.section.insecure_links) return out;
   const auto at = c.origins.find("cluster.insecure_links");
   out.push_back(

@@ -550,6 +550,20 @@ TEST_CASE("operators' keys are nobody else's, and want tenants", "[config]") {
   CHECK(joined(problems_of(s.text())).find("is also among `operator_keys`") != std::string::npos);
 }
 
+TEST_CASE("which of two gateways tenants depend on is named at each check", "[config]") {
+  sample s;
+  s.rest = tenant_text("a", hash_a);
+  s.hosts += "[[host]]\nname = 'h1'\naddress = '127.0.0.2'\nport = 7100\n";
+  s.gateways += "[[gateway]]\nhost = 'h1'\nport = 8081\n";
+  REQUIRE(problems_of(s.text()).empty());
+  const auto two = warnings(*parse_text(s.text()).value);
+  REQUIRE(two.size() == 1);
+  CHECK(two[0].message.find("while 'h0', the first by name, is lost") != std::string::npos);
+  s.hosts += "[[host]]\nname = 'h2'\naddress = '127.0.0.3'\nport = 7100\n";
+  s.gateways += "[[gateway]]\nhost = 'h2'\nport = 8082\n";
+  CHECK(warnings(*parse_text(s.text()).value).empty());
+}
+
 TEST_CASE("who may come in beyond loopback is named at each check", "[config]") {
   sample s;
   CHECK(warnings(*parse_text(s.text()).value).empty());

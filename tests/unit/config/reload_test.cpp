@@ -54,3 +54,40 @@ TEST_CASE("tenants, operators' keys and the generation need no restart, all else
   several.models += "context_tokens = 4096\n";
   CHECK(sections_for_restart(running, of(several)) == lines{"cluster", "model"});
 }
+
+TEST_CASE("a file is taken over only if it is known to be newer, and opens nothing that was closed",
+          "[config]") {
+  // How it can fail: two files of one generation, and each host goes by another; a table that is
+  // missing lets everybody in.
+  sample s;
+  s.rest = tenant_text("a", 'a', "best_effort_weight = 1");
+  const auto running = of(s);
+  const in_force now{running, 1, running.digest, true};
+  const auto why = [&](const in_force& by, const sample& next) {
+    std::string all;
+    for (const auto& p : problems_of_reload(by, of(next))) all += to_string(p) + "\n";
+    return all;
+  };
+  CHECK(why(now, s).empty());  // the same again
+  auto changed = s;
+  changed.rest = tenant_text("a", 'b', "best_effort_weight = 1");
+  CHECK(why(now, changed).find("its generation is still 1: set `generation = 2`") !=
+        std::string::npos);
+  auto newer = changed;
+  newer.cluster += "generation = 2\n";
+  CHECK(why(now, newer).empty());
+  const auto second = of(newer);
+  CHECK(why({running, 2, second.digest, true}, s).find("generation 1 is older than 2") !=
+        std::string::npos);
+  auto none = newer;
+  none.rest = "";
+  CHECK(why(now, none).find("there is no [[tenant]]") != std::string::npos);
+  CHECK(why({running, 1, running.digest, false}, none).empty());
+  CHECK(problems_of_reload(now, second, second.digest).empty());
+  REQUIRE(problems_of_reload(now, second, running.digest).size() == 1);
+  CHECK(problems_of_reload(now, second, running.digest)[0].message.find(second.digest) !=
+        std::string::npos);
+  CHECK(why({running, 1, running.digest, true, reloads_max - 1}, newer).empty());
+  CHECK(why({running, 1, running.digest, true, reloads_max}, newer).find("restart it") !=
+        std::string::npos);
+}
