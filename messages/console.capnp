@@ -67,6 +67,7 @@ struct NodeQuery {
 struct Reload {
   # The node reads its own cluster file again, and takes over what can be: tenants, their keys and limits. All or nothing.
   apply @0 :Bool;              # else it only says whether it could
+  digest @1 :Text;             # the file has to be the one with this digest; empty: whatever is there
 }
 
 struct Reloaded {

@@ -116,8 +116,9 @@ struct inspector_state {
       return gather(by);
     case msg::NodeQuery::RELOAD:
       if (!options.reload) break;
-      return answer(by, [r = options.reload(in.getReload().getApply())](
-                            msg::NodeReport::Builder out) { write(out.initReloaded(), r); });
+      return answer(
+          by, [r = options.reload(in.getReload().getApply(), in.getReload().getDigest().cStr())](
+                  msg::NodeReport::Builder out) { write(out.initReloaded(), r); });
     case msg::NodeQuery::NONE:
       break;
     }

@@ -29,7 +29,7 @@ struct inspector_options {
   /// What the node's tree hangs on; the root supervisor is the last of them.
   std::function<std::vector<tree_root>()> roots;
   /// Reads the node's cluster file again; with `apply`, takes over what can be.
-  std::function<reload_result(bool apply)> reload;
+  std::function<reload_result(bool apply, const std::string& digest)> reload;
 };
 
 /// `inspector/<host>`.

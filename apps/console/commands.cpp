@@ -293,10 +293,24 @@ void add_reloaded(table& t, msg::NodeReport::Reader report) {
                     r.getDigest().cStr(), r.getApplied() ? "yes" : "no"});
 }
 
-/// First all are asked whether they could, so that a mistake changes nothing anywhere.
+/// First all are asked whether they could, so that a mistake changes nothing anywhere. Each is told
+/// which file it has to be: one that has another says so, or, if it was changed in between, keeps
+/// what it has.
 int reload(command_context& c, const std::vector<std::string>& words) {
   if (!words.empty()) return usage(c, "`reload` takes no words: all hosts reload");
-  auto asked = c.link.ask({}, [](msg::NodeQuery::Builder q) { q.initReload().setApply(false); });
+  const auto digest = c.digest();
+  if (digest.empty()) {
+    c.err("the cluster file here has problems: see `troupe config check`");
+    return exit_failure;
+  }
+  const auto question = [&](bool apply) {
+    return [&digest, apply](msg::NodeQuery::Builder q) {
+      auto r = q.initReload();
+      r.setApply(apply);
+      r.setDigest(digest);
+    };
+  };
+  auto asked = c.link.ask({}, question(false));
   if (!asked) return failed(c, asked.error());
   if (tell_problems(c, *asked)) {
     c.err("nothing was changed");
@@ -306,16 +320,16 @@ int reload(command_context& c, const std::vector<std::string>& words) {
   each_report(*asked, [&](msg::NodeReport::Reader r) { able.emplace_back(r.getHost().cStr()); });
   bool skew = tell_silent(c, *asked);
   if (able.empty()) return exit_failure;
-  auto done = c.link.ask(able, [](msg::NodeQuery::Builder q) { q.initReload().setApply(true); });
+  auto done = c.link.ask(able, question(true));
   if (!done) return failed(c, done.error());
   skew = tell_silent(c, *done) || skew;
   skew = tell_problems(c, *done) || skew;
   table t;
   each_report(*done, [&](msg::NodeReport::Reader r) {
     add_reloaded(t, r);
-    if (r.getReloaded().getDigest() == c.digest.c_str()) return;
+    if (r.getReloaded().getDigest() == digest.c_str()) return;
     c.err(fmt::format("host {}: goes by another cluster file than the one here, whose digest is {}",
-                      printable(r.getHost().cStr()), c.digest));
+                      printable(r.getHost().cStr()), digest));
     skew = true;
   });
   if (c.json)

@@ -19,7 +19,8 @@ struct command_context {
   std::string host;                ///< the node at the other end
   std::vector<std::string> hosts;  ///< of the cluster
   std::vector<std::string> pools;
-  std::string digest = {};  ///< of the cluster file that this terminal has
+  /// Of the cluster file that this terminal has, as it is now; empty: it has problems.
+  std::function<std::string()> digest = {};
   bool json = false;
   std::function<void(const std::string&)> out;
   std::function<void(const std::string&)> err;

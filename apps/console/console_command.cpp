@@ -119,7 +119,10 @@ int run(const console_options& o) {
                              host->name,
                              {},
                              {},
-                             loaded.value->digest,
+                             [file = o.config_file] {
+                               const auto now = config::load(file);
+                               return now ? now.value->digest : std::string{};
+                             },
                              o.json,
                              [](const std::string& text) { print(stdout, text); },
                              [](const std::string& text) { print(stderr, text + "\n"); },

@@ -1,5 +1,6 @@
 #include "apps/node/node_tree.hpp"
 
+#include "actors/admission/gate.hpp"
 #include "actors/console/inspector.hpp"
 #include "actors/console/listener.hpp"
 #include "actors/drain/drain_actor.hpp"
@@ -8,6 +9,7 @@
 #include "actors/link/sockets.hpp"
 
 #include "apps/node/console.hpp"
+#include "config/check.hpp"
 #include "config/parse.hpp"
 #include "config/problem.hpp"
 #include "config/reload.hpp"
@@ -271,7 +273,7 @@ void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
          o.office = office_;
          o.view = view_;
          o.roots = [this] { return roots(); };
-         o.reload = [this](bool apply) { return reload(apply); };
+         o.reload = [this](bool apply, const std::string& digest) { return reload(apply, digest); };
          directory::entry e;
          e.name = console::inspector_name(setup_.host);
          e.generation = o.generation;
@@ -283,7 +285,10 @@ void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
        }});
 }
 
-console::reload_result node_tree::reload(bool apply) {
+// Nobody begins a second incarnation of budgets under one number.
+static_assert(config::reloads_max < troupe::admission::sets_max - 1);
+
+console::reload_result node_tree::reload(bool apply, const std::string& digest) {
   const std::lock_guard lock{reload_mutex_};
   console::reload_result r;
   auto loaded = config::load(setup_.config_file);
@@ -291,21 +296,19 @@ console::reload_result node_tree::reload(bool apply) {
   if (loaded) {
     const auto& next = *loaded.value;
     r.file_digest = next.digest;
-    if (const auto others = config::sections_for_restart(setup_.cluster, next); !others.empty())
-      r.problems.push_back(fmt::format("{}: other than in tenants, operator_keys and generation it "
-                                       "differs from what host {} runs by in {}: that takes a "
-                                       "restart of the node",
-                                       setup_.config_file, setup_.host, fmt::join(others, ", ")));
-    if (next.generation < generation_)
-      r.problems.push_back(fmt::format("{}: generation {} is older than {}, which host {} goes by",
-                                       setup_.config_file, next.generation, generation_,
-                                       setup_.host));
+    const config::in_force now{setup_.cluster, generation_, digest_, tenants_, reloads_};
+    for (const auto& p : config::problems_of_reload(now, next, digest))
+      r.problems.push_back(fmt::format("{} (host {})", to_string(p), setup_.host));
     if (apply && r.problems.empty()) {
       data_->take_over(next);
       context_->self.config->set({next.generation, next.section_digests});
       generation_ = next.generation;
       digest_ = next.digest;
+      tenants_ = !next.tenants.empty();
+      ++reloads_;
       r.applied = true;
+      for (const auto& w : config::warnings(next))
+        spdlog::warn("event=config_warning host={} {}", setup_.host, to_string(w));
     }
   }
   r.generation = generation_;

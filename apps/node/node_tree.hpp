@@ -104,7 +104,8 @@ class node_tree {
   void add_inspector(std::vector<supervision::child_spec>& children);
   /// Reads the cluster file again, and with `apply` takes over what needs no restart: all of it, or
   /// nothing. Any thread.
-  console::reload_result reload(bool apply);
+  /// `digest`: of the file that it has to be; empty: whatever is there.
+  console::reload_result reload(bool apply, const std::string& digest);
   void add_consoles(std::vector<supervision::child_spec>& children);
   /// What the tree hangs on, for those who look at it. Any thread.
   std::vector<console::tree_root> roots();
@@ -131,6 +132,8 @@ class node_tree {
   std::mutex reload_mutex_;
   std::uint64_t generation_ = setup_.cluster.generation;  ///< of the file that this node goes by
   std::string digest_ = setup_.cluster.digest;            ///< the same
+  std::uint32_t reloads_ = 0;
+  bool tenants_ = !setup_.cluster.tenants.empty();  ///< the same: whether it has any
 
   std::mutex handles_mutex_;
   caf::actor watchdog_;                          ///< the current incarnation

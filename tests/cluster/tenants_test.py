@@ -73,7 +73,9 @@ class Tenants(unittest.TestCase):
         self.assertEqual(status, 200, body)
         self.assertEqual(headers["x-ratelimit-limit-requests"], "1000")
         self.assertEqual(headers["x-ratelimit-limit-tokens"], "3800000")
-        self.assertLessEqual(float(headers["x-ratelimit-remaining-mu"]), 1000)
+        # Of a burst of 5 % of the limit, and no more.
+        self.assertGreater(float(headers["x-ratelimit-remaining-mu"]), 0)
+        self.assertLessEqual(float(headers["x-ratelimit-remaining-mu"]), 50)
         self.assertEqual([m["id"] for m in self.get("acme", "/v1/models")[2]["data"]], ["m"])
         self.assertEqual(self.get("acme", "/debug/requests/mine")[0], 200)
         self.assertEqual(self.get("bulk", "/debug/requests/mine")[0], 404)
@@ -149,6 +151,14 @@ class Tenants(unittest.TestCase):
             self.assertNotEqual(code, 0)
             self.assertRegex(err, r"cluster.toml:\d+:\d+: `guaranteed_mu_per_minute` is the integer -1")
             self.assertEqual(self.ask("second")[0], 401)
+            # Nor does a file that opens the gateways to everybody, or one that may be any of its generation.
+            none = re.sub("operator_keys.*\n", "", self.text[:self.text.index("\n[[tenant]]")]).replace("[cluster]\n", "[cluster]\ngeneration = 2\n")
+            for text, why in ((none, "there is no [[tenant]]"), (self.text.replace(self.file_end["bulk"], ""), "its generation is still 1")):
+                self.c.config.write_text(text)
+                code, _, err = self.reload()
+                self.assertNotEqual(code, 0)
+                self.assertIn(why, err)
+                self.assertIn("nothing was changed", err)
             # Nor does what takes a restart.
             self.c.config.write_text(self.text.replace("slots = 8", "slots = 4"))
             code, _, err = self.reload()

@@ -285,7 +285,11 @@ TEST_CASE_METHOD(viewers_scene, "a viewer looks, and gives no orders") {
 TEST_CASE("having nodes reload their cluster files is an operator's order", "[console]") {
   for (const auto as : {trust::role::viewer, trust::role::operator_}) {
     scene s{as};
-    s.send([](msg::ConsoleRequest::Builder r) { r.initQuery().initReload().setApply(true); });
+    s.send([](msg::ConsoleRequest::Builder r) {
+      auto reload = r.initQuery().initReload();
+      reload.setApply(true);
+      reload.setDigest("abc");
+    });
     const auto asked = s.take_envelopes<msg::NodeQuery>(s.h0);
     if (as == trust::role::viewer) {
       CHECK(s.got() == lines{"1 failure not_allowed"});
@@ -296,5 +300,6 @@ TEST_CASE("having nodes reload their cluster files is an operator's order", "[co
     msg::view<msg::NodeQuery> in{asked[0].second};
     REQUIRE(in->isReload());
     CHECK(in->getReload().getApply());
+    CHECK(std::string{in->getReload().getDigest().cStr()} == "abc");
   }
 }
