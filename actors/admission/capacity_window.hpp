@@ -12,9 +12,10 @@ namespace troupe::admission {
 /// Places: the slots of all ready workers that decode. What other gateways use is known from the
 /// workers' reports, up to a second late; so of what is free, each gateway takes its share until
 /// the next report: as much of all as it has of what is in use, and at least one of so many
-/// gateways. Where others have taken all, it has one place nevertheless, and guaranteed work as many
-/// as are one gateway's: who has more gives up what is too much as its requests end. Prompts: one for each worker that prefills, and beyond that only as many tokens as
-/// these take up at once: a queue there would be time to the first token of everybody in it.
+/// gateways. Where others have taken all, it has one place nevertheless, and guaranteed work as
+/// many as are one gateway's: who has more gives up what is too much as its requests end. Prompts:
+/// one for each worker that prefills, and beyond that only as many tokens as these take up at once:
+/// a queue there would be time to the first token of everybody in it.
 class capacity_window {
  public:
   struct supply {
