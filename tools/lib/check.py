@@ -67,7 +67,7 @@ def stages():
         # Optimised: a debug build takes some five times as long for a seed.
         Stage("build release sim", "default", 15 * 60, build("release", "sim_chaos", "sim_test", "sim_planted_test")),
         tests("sim", "default", 180, "release", ["sim"], jobs=JOBS),
-        tests("cluster", "default", 600, "dev", ["cluster"]),
+        tests("cluster", "default", 15 * 60, "dev", ["cluster"]),
         tests("conformance", "default", 300, "dev", ["conformance"]),
         tests("fuzz", "default", 180, "dev", ["fuzz"], jobs=JOBS),
         Stage("build asan", "default", 20 * 60, build("asan", "unit_tests", "actor_tests", "fuzz_tests", "troupe")),
