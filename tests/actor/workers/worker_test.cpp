@@ -220,6 +220,12 @@ TEST_CASE_METHOD(alone, "with its end a job tells what it has cost, whatever tha
     }
     CHECK(with_cost == 1);
   }
+  const auto told_as_the_engine_lets_go = [&] {
+    turns(2);
+    const auto done = told();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].sampled > 0);
+  };
   SECTION("it is cancelled") {
     give();
     work();
@@ -230,10 +236,7 @@ TEST_CASE_METHOD(alone, "with its end a job tells what it has cost, whatever tha
     office->send({m.name, 0}, {"requests/test", 0}, *std::move(d).freeze());
     run();
     CHECK(told().empty());  // the engine still has it
-    turns(2);
-    const auto done = told();
-    REQUIRE(done.size() == 1);
-    CHECK(done[0].sampled > 0);
+    told_as_the_engine_lets_go();
   }
   SECTION("it fails, and the engine lets go later") {
     give();
@@ -242,10 +245,7 @@ TEST_CASE_METHOD(alone, "with its end a job tells what it has cost, whatever tha
     CHECK(told().empty());
     for (auto& [from, e] : take_envelopes<msg::JobFailed>(requester))
       CHECK_FALSE(msg::view<msg::JobFailed> { e } -> hasCost());
-    turns(2);
-    const auto done = told();
-    REQUIRE(done.size() == 1);
-    CHECK(done[0].sampled > 0);
+    told_as_the_engine_lets_go();
   }
   SECTION("its host gives it up, and the engine lets go later") {
     give();
@@ -257,10 +257,7 @@ TEST_CASE_METHOD(alone, "with its end a job tells what it has cost, whatever tha
     auto failed = take_envelopes<msg::JobFailed>(requester);
     REQUIRE(failed.size() == 1);
     CHECK_FALSE(msg::view<msg::JobFailed> { failed[0].second } -> hasCost());
-    turns(2);
-    const auto done = told();
-    REQUIRE(done.size() == 1);
-    CHECK(done[0].sampled > 0);
+    told_as_the_engine_lets_go();
   }
   SECTION("the engine fails it") {
     m.garbage = true;
