@@ -1,21 +1,15 @@
 #include "actors/request/hub.hpp"
 
-#include "actors/admission/budget_wire.hpp"
-#include "actors/admission/budgets_actor.hpp"
-#include "actors/capacity/output_forecast.hpp"
 #include "actors/directory/readiness.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/request/burst.hpp"
-#include "actors/request/cost_metrics.hpp"
 #include "actors/request/deadline_queue.hpp"
 #include "actors/request/fingerprint.hpp"
+#include "actors/request/hub_accounts.hpp"
+#include "actors/request/hub_tenants.hpp"
 #include "actors/request/poison_policy.hpp"
-#include "actors/request/supply_book.hpp"
-#include "actors/request/tenant_metrics.hpp"
-#include "actors/request/waiting_room.hpp"
 #include "actors/router/router_actor.hpp"
 #include "actors/supervision/introspection.hpp"
-#include "gpu/engine/job_cost_wire.hpp"
 #include "messages/base/planted.hpp"
 
 #include <caf/all.hpp>
@@ -46,20 +40,10 @@ namespace {
 
 using renew_atom = caf::atom_constant<caf::atom("hubrenew")>;
 using deadlines_atom = caf::atom_constant<caf::atom("hublate")>;
-using costs_atom = caf::atom_constant<caf::atom("hubcosts")>;
-using tenants_atom = caf::atom_constant<caf::atom("hubtenants")>;
 using routes_atom = caf::atom_constant<caf::atom("hubroutes")>;
 
 /// Keys in one RenewLeases; more go into a second message. Far below the cap of a message.
 constexpr std::size_t keys_per_renewal_max = 8'192;
-
-/// Words about budgets in one message.
-constexpr std::size_t words_per_message_max = 1'024;
-/// How often tenants' limits are looked at: while somebody waits, and while nobody does.
-constexpr std::chrono::milliseconds busy_look{20};
-constexpr std::chrono::milliseconds idle_look{250};
-/// Lines about refused requests come no more often.
-constexpr std::chrono::milliseconds refused_line_interval{1'000};
 
 /// A request that runs here.
 struct running_request {
@@ -79,21 +63,9 @@ struct hub_state {
   deadline_queue<request_id> deadlines;
   deadline_queue<job_key> routes;  ///< that the router owes
   poison_list poison;
-  cost_book costs{std::vector<cost_book::pool>{}};
-  std::unique_ptr<cost_metrics> counts;
-  capacity::output_forecast forecast;
-  /// Requests that are over, until their workers have told what they have cost.
-  std::unordered_map<request_id, std::shared_ptr<ended_request>, id_hash> unsettled;
-  deadline_queue<request_id> accounts;  ///< for how long they are waited for
+  std::unique_ptr<hub_accounts> accounts;
+  std::unique_ptr<hub_tenants> tenants;
   std::map<caf::actor_addr, request_id> ids;
-  std::unique_ptr<waiting_room> room;  ///< null: there are no tenants, and none have been
-  std::unique_ptr<tenant_metrics> tenant_counts;
-  supply_book supply{std::map<std::string, std::uint32_t>{}};
-  bool supply_changed = true;
-  time_point next_refresh{};         ///< of what engines can take, at the earliest
-  std::uint64_t refused_unsaid = 0;  ///< since the last line about refusals
-  time_point next_refused_line{};
-  time_point next_full_look{};  ///< at tenants' budgets
   static constexpr const char* name = "requests";
 
   explicit hub_state(caf::event_based_actor* s) : self(s) {}
@@ -119,12 +91,12 @@ struct hub_state {
                    x.what->model, why->code);
       return x.what->client->on_failed(*why);
     }
-    if (room && !x.what->tenant.empty()) return arrive(x);
-    set_out(x);
+    const waiting_room::guest who{x.what, x.place};
+    if (!tenants->arrive(who)) set_out(who);
   }
 
   // Not called `begin`: CAF would take a state with that for a container.
-  void set_out(const open_request& x) {
+  void set_out(const waiting_room::guest& x) {
     auto request = spawn_request(self, context, x.what, x.place);
     wake_for_deadline(
         deadlines.add(x.what->id, self->clock().now() + x.what->timeout - x.what->waited));
@@ -134,172 +106,11 @@ struct hub_state {
                                      bytes_of(*x.what), self->clock().now()});
   }
 
-  // -- tenants: limits, and the queue before capacity -------------------------------
-
   time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
-
-  void set_tenants(std::vector<troupe::admission::tenant_limits> limits) {
-    if (room) {
-      room->gate().set_limits(std::move(limits), now());
-      refresh_supply();  // also of models that nobody had limits for
-      carry_out(room->pump({}, now()));
-      return;
-    }
-    if (limits.empty()) return;
-    room = std::make_unique<waiting_room>(std::move(limits), options.host, options.gateways,
-                                          context->self.generation * troupe::admission::sets_max,
-                                          now());
-    tenant_counts = std::make_unique<tenant_metrics>(metrics());
-    refresh_supply();
-    self->send(self, tenants_atom::value);
-  }
-
-  std::shared_ptr<prometheus::Registry> metrics() {
-    if (!options.metrics) options.metrics = std::make_shared<prometheus::Registry>();
-    return options.metrics;
-  }
-
-  void arrive(const open_request& x) {
-    refresh_stale_supply();
-    const auto& s = *x.what;
-    const std::string tenant = s.tenant, model = s.model;
-    x.what->arrived = now();
-    const waiting_room::terms t{costs.of_model(model), forecast, supply.bytes_per_token(model),
-                                context->gate->free_requests(), context->gate->free_bytes()};
-    carry_out(room->arrive({x.what, x.place}, t, now()));
-    ask_for(tenant, model);
-  }
-
-  void carry_out(std::vector<waiting_room::outcome> all) {
-    for (auto& o : all) {
-      const auto& s = *o.who.what;
-      if (o.why) {
-        tenant_counts->refused(s.tenant, s.model, o.why->code);
-        say_refused(s, *o.why);
-        s.client->on_failed(*o.why);
-        continue;
-      }
-      o.who.what->waited = std::chrono::duration_cast<std::chrono::milliseconds>(now() - s.arrived);
-      tenant_counts->admitted(s.tenant, s.model, now() - s.arrived);
-      set_out({o.who.what, o.who.place});
-    }
-  }
-
-  /// Each is counted; under overload a line for each would be the most that the node does.
-  void say_refused(const submission& s, const failure& why) {
-    ++refused_unsaid;
-    if (now() < next_refused_line) return;
-    next_refused_line = now() + refused_line_interval;
-    spdlog::info("event=request_refused request={} tenant={} model={} code={} retry_after_ms={} "
-                 "refused_since_last={}",
-                 s.external_id, s.tenant, s.model, why.code, why.retry_after.count(),
-                 std::exchange(refused_unsaid, 0));
-  }
-
-  /// What a request lacks is asked for at once.
-  void ask_for(const std::string& tenant, const std::string& model) {
-    std::vector<troupe::admission::gate::outgoing> words;
-    room->gate().words_of(tenant, model, now(), words);
-    send(words);
-  }
-
-  void send(const std::vector<troupe::admission::gate::outgoing>& words) {
-    std::map<std::string, std::vector<const troupe::admission::gate::outgoing*>> by_owner;
-    for (const auto& w : words) by_owner[w.owner].push_back(&w);
-    for (const auto& [owner, all] : by_owner)
-      for (std::size_t at = 0; at < all.size(); at += words_per_message_max) {
-        const auto count = std::min(words_per_message_max, all.size() - at);
-        msg::draft<msg::BudgetWords> d{64 + count * 192};
-        auto list = d->initWords(static_cast<unsigned>(count));
-        for (std::size_t i = 0; i < count; ++i) {
-          auto out = list[static_cast<unsigned>(i)];
-          out.setBudget(all[at + i]->budget);
-          write(out, all[at + i]->word);
-        }
-        if (auto e = std::move(d).freeze())
-          context->office->send({troupe::admission::budgets_name(owner), 0}, context->self,
-                                *std::move(e));
-      }
-  }
-
-  void answered(const link::origin& from, msg::BudgetAnswers::Reader in) {
-    if (!room) return;
-    // All is read before any is heeded: a grant counts once.
-    std::vector<std::pair<std::string, troupe::admission::owner_word>> all;
-    for (auto a : in.getAnswers())
-      all.emplace_back(a.getBudget().cStr(), troupe::admission::read(a));
-    const auto by = troupe::admission::host_of(from.from.name);
-    for (const auto& [budget, word] : all) room->gate().answered(budget, by, word, now());
-    for (const auto& [budget, word] : all) {
-      const auto slash = std::min(budget.find('/'), budget.size() - 1);
-      const auto tenant = budget.substr(0, slash), model = budget.substr(slash + 1);
-      carry_out(room->pump(model, now()));
-      ask_for(tenant, model);
-    }
-  }
-
-  /// What engines can take may have changed, somebody's time may be over, and owners of budgets are
-  /// to hear from us.
-  void look() {
-    refresh_stale_supply();
-    carry_out(room->pump({}, now()));
-    if (now() >= next_full_look) {
-      send(room->gate().words(now()));
-      tenant_counts->show(room->gate().accounts(now()));
-      next_full_look = now() + idle_look;
-    } else {
-      for (const auto& [who, crowd] : room->crowds()) ask_for(who.first, who.second);
-    }
-    self->delayed_send(self, room->waiting().empty() ? idle_look : busy_look, tenants_atom::value);
-  }
-
-  /// It walks the directory: not for each of many reports and requests.
-  void refresh_stale_supply() {
-    if (supply_changed && now() >= next_refresh) refresh_supply();
-  }
-
-  void refresh_supply() {
-    supply_changed = false;
-    next_refresh = now() + busy_look;
-    auto all = supply.supply(*context->view->get(), costs);
-    for (const auto& model : options.models) {
-      auto& s = all[model];
-      s.window.gateways = static_cast<std::uint32_t>(
-          std::max<std::size_t>(1, options.gateways.size()));
-      room->gate().supply(model, s.window, s.mu_per_second);
-    }
-  }
-
-  /// A gateway's host can be reached, or not.
-  void note_gateway(const directory::entry& e, bool there) {
-    if (room && e.role == msg::Role::BUDGETS)
-      room->gate().reachable(troupe::admission::host_of(e.name), there, now());
-  }
 
   /// Its client is gone while it waits, or it is told.
   void cancel(const cancel_request& x) {
-    if (!room) return tell(x.id, x);
-    const auto who = room->leave(x.id, now());
-    if (!who) return tell(x.id, x);
-    spdlog::info("event=request_cancelled request={} reason=\"{}\"", who->what->external_id,
-                 x.reason);
-    const auto& s = *who->what;
-    tenant_counts->left(s.tenant, s.model);
-    timeline t;
-    t.id = s.external_id;
-    t.tenant = s.tenant;
-    t.model = s.model;
-    t.status = "cancelled";
-    t.waited_ms = t.total_ms = std::chrono::duration<double, std::milli>(now() - s.arrived).count();
-    context->timelines->put(t);
-    carry_out(room->pump(s.model, now()));
-  }
-
-  /// Others can begin in its place.
-  void leaves(const ended_request& x) {
-    if (!room || x.tenant.empty()) return;
-    room->over(x.id, now());
-    carry_out(room->pump(x.model, now()));
+    if (!tenants->cancel(x)) tell(x.id, x);
   }
 
   /// What is not even tried.
@@ -338,61 +149,9 @@ struct hub_state {
     ids.erase(i);
   }
 
-  // -- what requests cost -------------------------------------------------------------
-
   void over(const request_over& x) {
-    leaves(*x.what);
-    if (x.what->work.owed() == 0) return settle(*x.what);
-    tell(x.what->id, all_passed{});
-    if (unsettled.size() >= unsettled_max)
-      if (const auto oldest = accounts.take_first()) settle_late(*oldest);
-    unsettled[x.what->id] = x.what;
-    wake_for_costs(accounts.add(x.what->id, self->clock().now() + costs_wait));
-  }
-
-  /// Every message that ends a job: its request may be over, and wait for this.
-  template <class Schema>
-  void told(typename Schema::Reader in) {
-    const auto key = msg::read(in.getKey());
-    if constexpr (std::is_same_v<Schema, msg::Rejected>)
-      told(cost_told{in.getWorker().cStr(), key, {}});
-    else if (in.hasCost())
-      told(cost_told{in.getWorker().cStr(), key, engine::read(in.getCost())});
-  }
-  void told(const cost_told& x) {
-    const auto i = unsettled.find(x.key.id);
-    if (i == unsettled.end()) return;
-    i->second->work.told(x.worker, x.key, x.cost);
-    if (i->second->work.owed() == 0) settle_late(x.key.id);
-  }
-  void settle_late(const request_id& id) {
-    const auto i = unsettled.find(id);
-    if (i == unsettled.end()) return;
-    const auto what = std::move(i->second);
-    unsettled.erase(i);
-    accounts.remove(id);
-    settle(*what);
-  }
-  void settle_unheard() {
-    for (const auto& id : accounts.take_late(self->clock().now())) settle_late(id);
-    wake_for_costs(accounts.woken(self->clock().now()));
-  }
-  void wake_for_costs(const std::optional<time_point>& when) {
-    if (when) self->delayed_send(self, *when - self->clock().now(), costs_atom::value);
-  }
-
-  /// The one place where a request is accounted for, once each, whatever has ended it.
-  void settle(const ended_request& x) {
-    auto s = std::make_shared<const settlement>(settle_work(x, costs));
-    counts->settled(x.model, *s, costs.of_model(x.model).seconds_per_mu());
-    if (room && !x.tenant.empty()) {
-      room->settled(x.id, s->tenant_mu, now());
-      tenant_counts->charged(x.tenant, x.model, s->tenant_mu);
-    }
-    for (const auto& p : x.prompts)
-      for (const auto& a : p.answers)
-        if (a.ended) forecast.learn(x.tenant, x.model, a.tokens, a.cut);
-    context->timelines->settle(x, std::move(s));
+    tenants->over(*x.what);
+    if (accounts->over(x.what)) tell(x.what->id, all_passed{});
   }
 
   /// A request that has ended hears nothing any more.
@@ -410,14 +169,7 @@ struct hub_state {
           {id, x.external_id, x.model,
            std::chrono::duration_cast<std::chrono::milliseconds>(self->clock().now() - x.since),
            x.prompt_bytes});
-    if (room) {
-      for (const auto& [number, who] : room->waiting())
-        r.requests.push_back(
-            {who.what->id, who.what->external_id, who.what->model,
-             std::chrono::duration_cast<std::chrono::milliseconds>(now() - who.what->arrived),
-             bytes_of(*who.what), true});
-      r.tenants = room->gate().accounts(now());
-    }
+    tenants->report(r);
     r.jobs = context->jobs->all();
     r.leases = context->leases->all();
     r.tickets = context->gate->open();
@@ -458,7 +210,7 @@ struct hub_state {
     return link::on<Schema>(
         [this](const link::origin&, typename Schema::Reader in, const msg::envelope<Schema>& e) {
           tell(msg::read(in.getKey()).id, e);
-          if (!unsettled.empty()) told<Schema>(in);
+          accounts->told<Schema>(in);
         });
   }
 
@@ -482,24 +234,19 @@ struct hub_state {
     for (auto stream : batch.getStreams()) {
       if (auto i = requests.find(msg::read(stream.getKey()).id); i != requests.end()) {
         // Its prompt is computed: others' prompts can be.
-        if (room && stream.getFirstIndex() == 0 && stream.getIds().size() > 0)
+        if (tenants->any() && stream.getFirstIndex() == 0 && stream.getIds().size() > 0)
           first.push_back(i->first);
         all.send(i->second.actor, batch_slice{e, index});
       }
       ++index;
     }
     all.run();
-    if (first.empty()) return;
-    for (const auto& id : first) room->prefilled(id);
-    carry_out(room->pump({}, now()));
+    tenants->prefilled(first);
   }
 
   void reported(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
     context->board->put(e);
-    supply.note(in.getWorker().cStr(),
-                {in.getGeneration(), in.getRunning(),
-                 in.getQueued() + in.getPreparing() + in.getUnprepared(), in.getBytesPerToken()});
-    supply_changed = true;
+    tenants->reported(in);
   }
 
   void renew() {
@@ -518,15 +265,8 @@ struct hub_state {
   }
 
   void changed(const directory::directory_changed& x) {
-    costs.update(x.what);
-    supply.update(x.what);
-    supply_changed = true;
-    for (const auto& e : x.what.removed) note_gateway(e, false);
-    for (const auto& e : x.what.added_or_changed) note_gateway(e, true);
-    if (room) {
-      refresh_supply();
-      carry_out(room->pump({}, now()));
-    }
+    accounts->costs().update(x.what);
+    tenants->changed(x);
     for (const auto& e : x.what.removed)
       gone(e.name, 0,
            x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
@@ -552,12 +292,19 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   auto& s = self->state;
   s.options = std::move(options);
   s.context = std::move(context);
-  s.costs = cost_book{s.options.pools};
-  s.counts = std::make_unique<cost_metrics>(s.metrics());
+  if (!s.options.metrics) s.options.metrics = std::make_shared<prometheus::Registry>();
+  s.accounts = std::make_unique<hub_accounts>(self, s.context, s.options.pools, s.options.metrics);
+  s.tenants = std::make_unique<hub_tenants>(
+      self, s.context,
+      hub_tenants::options{s.options.host, s.options.models, s.options.gateways,
+                           s.options.step_tokens, s.options.metrics},
+      *s.accounts, [&s](const waiting_room::guest& who) { s.set_out(who); });
+  s.accounts->on_settled = [&s](const ended_request& x, const settlement& what) {
+    s.tenants->settled(x, what);
+  };
   s.context->office->bind(s.context->self.name, s.context->self.generation,
                           caf::actor_cast<caf::actor>(self));
-  s.supply = supply_book{s.options.step_tokens};
-  s.set_tenants(s.options.tenants);
+  s.tenants->set_limits(s.options.tenants);
   s.tell_router_of_start();
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_down_handler([self](caf::down_msg& down) { self->state.closed(down); });
@@ -570,10 +317,11 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
                const msg::envelope<msg::TokenBatch>& e) { s.fan_out(in, e); }),
       [self](const open_request& x) { self->state.open(x); },
       [self](const cancel_request& x) { self->state.cancel(x); },
-      [self](const set_tenants& x) { self->state.set_tenants(x.limits); },
-      link::on<msg::BudgetAnswers>(
-          [&s](const link::origin& from, msg::BudgetAnswers::Reader in) { s.answered(from, in); }),
-      [self](tenants_atom) { self->state.look(); },
+      [self](const set_tenants& x) { self->state.tenants->set_limits(x.limits); },
+      link::on<msg::BudgetAnswers>([&s](const link::origin& from, msg::BudgetAnswers::Reader in) {
+        s.tenants->answered(from, in);
+      }),
+      [self](tenants_atom) { self->state.tenants->look(); },
       link::on<msg::Route>([&s](const link::origin&, msg::Route::Reader in,
                                 const msg::envelope<msg::Route>& e) { s.routed(in, e); }),
       link::on<msg::RouteRefused>(
@@ -606,11 +354,11 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
                                       [&s] {
                                         return supervision::actor_facts{
                                             {"requests", std::to_string(s.requests.size())},
-                                            {"unsettled", std::to_string(s.unsettled.size())}};
+                                            {"unsettled", std::to_string(s.accounts->unsettled())}};
                                       }),
       [self](const request_over& x) { self->state.over(x); },
-      [self](const cost_told& x) { self->state.told(x); },
-      [self](costs_atom) { self->state.settle_unheard(); },
+      [self](const cost_told& x) { self->state.accounts->told(x); },
+      [self](costs_atom) { self->state.accounts->settle_unheard(); },
       [self](deadlines_atom) { self->state.end_late(); },
       [self](routes_atom) { self->state.miss_routes(); },
   };

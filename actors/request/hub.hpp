@@ -40,12 +40,6 @@ struct hub_options {
   std::map<std::string, std::uint32_t> step_tokens = {};  ///< by pool
 };
 
-/// After a request's end its workers are waited for so long to tell what its jobs have cost; then
-/// it is settled by what is known.
-inline constexpr std::chrono::milliseconds costs_wait{3'000};
-/// Requests that are over and wait for that; of more the oldest are settled by what is known.
-inline constexpr std::size_t unsettled_max = 4'096;
-
 /// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway
 /// puts requests on. When a node stops it is the gateway that takes nothing new, ends what is open,
 /// and cancels here what its clients no longer wait for.

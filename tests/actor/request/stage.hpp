@@ -4,6 +4,7 @@
 // directory. One clock, moved by the test.
 
 #include "actors/request/hub.hpp"
+#include "actors/request/hub_accounts.hpp"
 #include "actors/request/request_actor.hpp"
 #include "gpu/engine/job_cost_wire.hpp"
 #include "messages/text.hpp"
