@@ -40,10 +40,11 @@ std::string as_comment(const std::string& text) {
 std::string summary(const config::cluster& c) {
   std::size_t engines = 0;
   for (const auto& h : c.hosts) engines += config::engines_on(c, h.name).size();
-  return fmt::format("ok: cluster \"{}\" with {}, {}, {} in {}, {}; digest {}", c.section.id,
+  return fmt::format("ok: cluster \"{}\" with {}, {}, {} in {}, {}, {}{}; digest {}", c.section.id,
                      counted(c.hosts.size(), "host"), counted(c.models.size(), "model"),
                      counted(engines, "engine"), counted(c.pools.size(), "pool"),
-                     counted(c.gateways.size(), "gateway"), c.digest);
+                     counted(c.gateways.size(), "gateway"), counted(c.routers.size(), "router"),
+                     c.control ? fmt::format(", control on {}", c.control->host) : "", c.digest);
 }
 
 }  // namespace

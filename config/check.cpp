@@ -35,6 +35,7 @@ class checker {
     models();
     hosts();
     services();
+    control();
     tenants();
     trust();
     listeners();
@@ -108,7 +109,7 @@ class checker {
     const bool models_fit = at_most(records_max, "model", c_.models);
     const bool pools_fit = at_most(records_max, "pool", c_.pools);
     const bool gateways_fit = at_most(records_max, "gateway", c_.gateways);
-    const bool routers_fit = at_most(records_max, "router", c_.routers);
+    const bool routers_fit = at_most(routers_max, "router", c_.routers);
     const bool tenants_fit = at_most(records_max, "tenant", c_.tenants);
     return hosts_fit && models_fit && pools_fit && gateways_fit && routers_fit && tenants_fit;
   }
@@ -118,11 +119,7 @@ class checker {
     if (c_.models.empty()) fail(file(), "no [[model]]: there is nothing to serve");
     if (c_.pools.empty()) fail(file(), "no [[pool]]: nothing computes");
     if (c_.gateways.empty()) fail(file(), "no [[gateway]]: clients have no way in");
-    if (c_.routers.empty()) fail(file(), "no [[router]]: exactly one is needed");
-    for (std::size_t i = 1; i < c_.routers.size(); ++i)
-      fail(c_.routers[i].where,
-           fmt::format("a second [[router]]; exactly one is supported, and the first is at {}",
-                       to_string(c_.routers[0].where)));
+    if (c_.routers.empty()) fail(file(), "no [[router]]: nobody decides on routes");
   }
 
   void names() {
@@ -287,9 +284,11 @@ class checker {
                                   h.name, engines, engines_per_host_max));
       const auto on_it = [&](const auto& x) { return x.host == h.name; };
       if (engines == 0 && std::none_of(c_.gateways.begin(), c_.gateways.end(), on_it) &&
-          std::none_of(c_.routers.begin(), c_.routers.end(), on_it))
-        fail(h.where,
-             fmt::format("host \"{}\" runs nothing: no pool, gateway or router names it", h.name));
+          std::none_of(c_.routers.begin(), c_.routers.end(), on_it) &&
+          !(c_.control && on_it(*c_.control)))
+        fail(h.where, fmt::format("host \"{}\" runs nothing: no pool, gateway, router or [control] "
+                                  "names it",
+                                  h.name));
     }
   }
 
@@ -330,6 +329,17 @@ class checker {
     for (std::size_t i = 0; i < c_.routers.size(); ++i)
       refer("host", c_.routers[i].host, c_.hosts,
             where(path("router", i) + ".host", c_.routers[i].where));
+  }
+
+  void control() {
+    if (!c_.control) return;
+    const auto& x = *c_.control;
+    refer("host", x.host, c_.hosts, where("control.host", x.where));
+    if (x.state_written.empty() && is_set("control.state"))
+      fail(where("control.state", x.where),
+           "`state` is empty; name a file on the control host, which is made if it is not there");
+    if (c_.routers.size() == 1)
+      fail(x.where, "[control] has no effect: there is one [[router]] only, which has all keys");
   }
 
   // -- tenants ------------------------------------------------------------------------

@@ -18,7 +18,9 @@ inline constexpr std::uint32_t engines_per_host_max = 64;
 inline constexpr std::size_t hosts_max = 256;
 /// API keys of a tenant that hold at the same time.
 inline constexpr std::size_t keys_per_tenant_max = 64;
-/// Records of one other section ([[model]], [[pool]], [[gateway]], [[router]], [[tenant]]). With
+/// Router shards, whose names and keys must fit into one message.
+inline constexpr std::size_t routers_max = 64;
+/// Records of one other section ([[model]], [[pool]], [[gateway]], [[tenant]]). With
 /// more of them, or of hosts, only that is said: what follows would look at each pair.
 inline constexpr std::size_t records_max = 1'024;
 

@@ -114,6 +114,17 @@ struct router {
   location where;
 };
 
+/// Who decides which router shard has which keys. Where there is none, each has the same part.
+struct control {
+  std::string host;
+  std::string state;  ///< SQLite file of terms and the last assignment; expanded
+  std::string state_written;
+  milliseconds interval{60'000};  ///< between two looks at the shards' loads
+  double tolerance = 0.1;         ///< see `control::assigner_limits`
+  double churn_max = 0.09;        ///< the same
+  location where;
+};
+
 struct limits {
   std::uint64_t prompt_bytes_max = 8U << 20U;
   std::uint64_t header_bytes_max = 32U << 10U;
@@ -192,7 +203,8 @@ struct cluster {
   std::vector<model> models;
   std::vector<pool> pools;
   std::vector<gateway> gateways;
-  std::vector<router> routers;  ///< exactly one, for now
+  std::vector<router> routers;  ///< shard `router/<n>` is the n-th
+  std::optional<struct control> control;
   std::vector<tenant> tenants;  ///< none: everybody may send requests
   struct limits limits;
   struct health health;

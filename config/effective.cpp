@@ -135,9 +135,10 @@ std::string print_reference() {
   return reference_of<cluster>("[cluster]") + reference_of<host>("[[host]]") +
          reference_of<model>("[[model]]") + reference_of<pool>("[[pool]]") +
          reference_of<simulation>("[pool.simulation]") + reference_of<gateway>("[[gateway]]") +
-         reference_of<router>("[[router]]") + reference_of<tenant>("[[tenant]]") +
-         reference_of<tenant_limit>("[[tenant.limit]]") + reference_of<struct limits>("[limits]") +
-         reference_of<struct health>("[health]") + reference_of<struct transfer>("[transfer]") +
+         reference_of<router>("[[router]]") + reference_of<struct control>("[control]") +
+         reference_of<tenant>("[[tenant]]") + reference_of<tenant_limit>("[[tenant.limit]]") +
+         reference_of<struct limits>("[limits]") + reference_of<struct health>("[health]") +
+         reference_of<struct transfer>("[transfer]") +
          "Of a file that a pool's `costs` names:\n\n" + reference_of<calibration>("[costs]");
 }
 

@@ -73,6 +73,7 @@ class file_parser {
            expand(t, "key", g.key_written, g.key);
          });
     each(root, "router", cluster_.routers);
+    control_of(root);
     each(
         root, "tenant", cluster_.tenants,
         [this](const toml::table& t, const std::string& path, tenant& x) { limits_of(t, path, x); },
@@ -135,6 +136,18 @@ class file_parser {
   template <class Section>
   void each(const toml::table& root, const char* name, std::vector<Section>& into) {
     each(root, name, into, [](const toml::table&, const std::string&, Section&) {});
+  }
+
+  void control_of(const toml::table& root) {
+    const auto* node = root.get("control");
+    if (node == nullptr) return;
+    struct control c;
+    c.where = reader_.at(node->source());
+    once(root, "control", c);
+    const auto* table = node->as_table();
+    if (table == nullptr) return;
+    expand(*table, "state", c.state_written, c.state);
+    cluster_.control = std::move(c);
   }
 
   void simulation_of(const toml::table& table, const std::string& path, pool& p) {

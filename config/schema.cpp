@@ -197,10 +197,27 @@ constexpr field<gateway> gateway_fields[] = {
 
 constexpr field<router> router_fields[] = {
     {"host", required(name), [](router& x) -> slot { return &x.host; },
-     "Host whose node decides on routes."},
+     "Host whose node decides on routes. Of several [[router]]s each is a shard with a part of all "
+     "sessions and prompts; a host may have more than one."},
     {"decode_prefills_tokens_max", count(0, 1'000'000),
      [](router& x) -> slot { return &x.decode_prefills_tokens_max; },
      "A rest of a prompt up to this is computed by the decode worker itself."},
+};
+
+constexpr field<control> control_fields[] = {
+    {"host", required(name), [](control& x) -> slot { return &x.host; },
+     "Host whose node decides which router shard has which sessions and prompts. While it is lost "
+     "all go on as they are. Without [control] each shard has the same part, for ever."},
+    {"state", required(of(value_type::path)), [](control& x) -> slot { return &x.state_written; },
+     "SQLite file on that host, relative to the cluster file: how often it was started, and what "
+     "it decided last. It is made if it is not there, its folder is not."},
+    {"interval", duration(100, hour_ms), [](control& x) -> slot { return &x.interval; },
+     "Between two looks at the shards' loads. What was lost, or has come, is seen at once."},
+    {"tolerance", positive_number(10), [](control& x) -> slot { return &x.tolerance; },
+     "What a shard's load may differ from the mean, in parts of it, before anything is moved."},
+    {"churn_max", number(0, 1), [](control& x) -> slot { return &x.churn_max; },
+     "Part of the key space that may be moved at a time between shards that live. 0: only what a "
+     "lost shard had."},
 };
 
 constexpr std::int64_t mu_max = 1'000'000'000;
@@ -383,10 +400,10 @@ constexpr field<calibration> calibration_fields[] = {
      "The same, of their sum."},
 };
 
-constexpr section_name sections[] = {{"cluster", false}, {"host", true},    {"model", true},
-                                     {"pool", true},     {"gateway", true}, {"router", true},
-                                     {"tenant", true},   {"limits", false}, {"health", false},
-                                     {"transfer", false}};
+constexpr section_name sections[] = {{"cluster", false}, {"host", true},     {"model", true},
+                                     {"pool", true},     {"gateway", true},  {"router", true},
+                                     {"control", false}, {"tenant", true},   {"limits", false},
+                                     {"health", false},  {"transfer", false}};
 
 std::string range(const rule& r, const char* what) {
   switch (r.type) {
@@ -431,6 +448,10 @@ std::span<const field<gateway>> fields<gateway>() {
 template <>
 std::span<const field<router>> fields<router>() {
   return router_fields;
+}
+template <>
+std::span<const field<control>> fields<control>() {
+  return control_fields;
 }
 template <>
 std::span<const field<tenant>> fields<tenant>() {
@@ -482,6 +503,7 @@ std::vector<bound_section> bind_all(cluster& c) {
   }
   each("gateway", c.gateways);
   each("router", c.routers);
+  if (c.control) once("control", *c.control);
   for (std::size_t i = 0; i < c.tenants.size(); ++i) {
     const auto path = fmt::format("tenant[{}]", i);
     out.push_back({"tenant", path, "[[tenant]]", bind(c.tenants[i])});

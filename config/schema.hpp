@@ -67,8 +67,8 @@ struct bound_field {
 };
 
 /// Specialised for each section: cluster (the section [cluster]), host, model, pool, simulation
-/// ([pool.simulation]), gateway, router, tenant, tenant_limit ([[tenant.limit]]), limits, health,
-/// transfer; and calibration, which is [costs] of a file of its own.
+/// ([pool.simulation]), gateway, router, control, tenant, tenant_limit ([[tenant.limit]]), limits,
+/// health, transfer; and calibration, which is [costs] of a file of its own.
 template <class Section>
 std::span<const field<Section>> fields();
 
@@ -86,6 +86,8 @@ template <>
 std::span<const field<gateway>> fields<gateway>();
 template <>
 std::span<const field<router>> fields<router>();
+template <>
+std::span<const field<struct control>> fields<struct control>();
 template <>
 std::span<const field<tenant>> fields<tenant>();
 template <>

@@ -7,6 +7,7 @@ $Cxx.namespace("troupe::msg");
 
 using import "common.capnp".JobKey;
 using import "common.capnp".Failure;
+using import "control.capnp".ShardLoad;
 using import "directory.capnp".Entry;
 using import "engine.capnp".Audit;
 
@@ -61,6 +62,7 @@ struct NodeQuery {
     timeline @7 :Text;         # of the request with this external id
     books @8 :Void;
     reload @9 :Reload;         # operators only
+    shards @10 :Void;
   }
 }
 
@@ -92,6 +94,7 @@ struct NodeReport {
     books @9 :Books;
     failure @10 :Failure;
     reloaded @11 :Reloaded;
+    shards @12 :Shards;
   }
 }
 
@@ -162,5 +165,31 @@ struct Books {
     prefill @3 :Text;          # empty: none, or its share is done
     decode @4 :Text;
     tokens @5 :UInt64;
+  }
+}
+
+struct Shards {
+  # What one host knows of the router shards.
+  term @0 :UInt64;             # of the assignment that this host's requests go by
+  generation @1 :UInt64;       # the same
+  assigned @2 :List(Assigned); # by it, in its order
+  here @3 :List(ShardLoad);    # of the shards that run here, as they say themselves
+  control @4 :Control;
+  silent @5 :List(Text);       # actors here that did not answer in time
+
+  struct Assigned {
+    shard @0 :Text;
+    slices @1 :UInt32;
+    part @2 :Float64;          # of the key space; of a slice with several shards each has its part
+  }
+  struct Control {
+    present @0 :Bool;          # the control host's actor runs here
+    term @1 :UInt64;           # of the assignment that it last made
+    generation @2 :UInt64;     # the same
+    madeMs @3 :Int64 = -1;     # so long ago; -1: not since it began
+    imbalance @4 :Float64;     # hottest shard's load over the mean, as that assignment shares it out; 0: not known
+    churn @5 :Float64;         # part of the key space that it moved between shards that live
+    lost @6 :List(Text);       # shards that it counts out
+    problem @7 :Text;          # why it changes nothing, or not all; empty: nothing is wrong
   }
 }

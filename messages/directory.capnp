@@ -4,7 +4,7 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("troupe::msg");
 
-enum Role { none @0; prefill @1; decode @2; both @3; router @4; requests @5; gateway @6; launcher @7; console @8; drain @9; budgets @10; }
+enum Role { none @0; prefill @1; decode @2; both @3; router @4; requests @5; gateway @6; launcher @7; console @8; drain @9; budgets @10; control @11; }
 
 enum EntryState { unknown @0; starting @1; loading @2; ready @3; draining @4; failed @5; stopped @6; }
 

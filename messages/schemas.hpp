@@ -5,6 +5,7 @@
 #include "messages/common.capnp.h"
 #include "messages/completion.capnp.h"
 #include "messages/console.capnp.h"
+#include "messages/control.capnp.h"
 #include "messages/directory.capnp.h"
 #include "messages/drain.capnp.h"
 #include "messages/engine.capnp.h"
@@ -56,4 +57,7 @@
   X(NodeQuery)                                                                                     \
   X(NodeReport)                                                                                    \
   X(BudgetWords)                                                                                   \
-  X(BudgetAnswers)
+  X(BudgetAnswers)                                                                                 \
+  X(Assignment)                                                                                    \
+  X(ShardLoad)                                                                                     \
+  X(ShardState)

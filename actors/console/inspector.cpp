@@ -119,6 +119,7 @@ struct inspector_state {
       return answer(
           by, [r = options.reload(in.getReload().getApply(), in.getReload().getDigest().cStr())](
                   msg::NodeReport::Builder out) { write(out.initReloaded(), r); });
+    case msg::NodeQuery::SHARDS:
     case msg::NodeQuery::NONE:
       break;
     }

@@ -43,8 +43,10 @@ TEST_CASE("check sums up a good file", "[apps]") {
   const auto a = call(check_config, TROUPE_EXAMPLES_DIR "/quickstart.toml");
   CHECK(a.exit_code == 0);
   CHECK(a.out.find("ok: cluster \"quickstart\" with 2 hosts, 1 model, 2 engines in 2 pools, 1 "
-                   "gateway; digest ") != std::string::npos);
+                   "gateway, 1 router; digest ") != std::string::npos);
   CHECK(a.err.empty());
+  const auto b = call(check_config, TROUPE_EXAMPLES_DIR "/shards.toml");
+  CHECK(b.out.find("2 gateways, 3 routers, control on h0; digest ") != std::string::npos);
 }
 
 TEST_CASE("check lists all problems of a bad file, each with its place", "[apps]") {

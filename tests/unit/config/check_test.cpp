@@ -19,6 +19,14 @@ const std::string gateway_h1 = "[[gateway]]\nhost = 'h1'\nport = 8081\n";
 const std::string simulated =
     "[[pool]]\nname = 'p'\nmodel = 'm'\nhosts = ['h0']\nengine = 'simulated'\n";
 
+const std::string control_h0 = "[control]\nhost = 'h0'\nstate = 'control.db'\n";
+
+std::string routers(std::size_t count) {
+  std::string out;
+  for (std::size_t i = 0; i < count; ++i) out += "[[router]]\nhost = 'h0'\n";
+  return out;
+}
+
 struct row {
   const char* what;
   std::function<void(sample&)> change;
@@ -41,7 +49,30 @@ TEST_CASE("checks across values and sections", "[config]") {
        {"no [[pool]]", "model \"m\" is served by no pool"}},
       {"no gateways", [](sample& s) { s.gateways = ""; }, {"no [[gateway]]"}},
       {"no routers", [](sample& s) { s.routers = ""; }, {"no [[router]]"}},
-      {"two routers", [](sample& s) { s.routers += s.routers; }, {"a second [[router]]"}},
+      {"two routers of a host", [](sample& s) { s.routers += s.routers; }, {}},
+      {"as many routers as there may be", [](sample& s) { s.routers = routers(64); }, {}},
+      {"more routers than there may be",
+       [](sample& s) { s.routers = routers(65); },
+       {"65 routers; at most 64 are supported"}},
+      {"a control host", [](sample& s) { s.routers += s.routers + control_h0; }, {}},
+      {"a control host that runs nothing else",
+       [](sample& s) {
+         s.hosts += host_h1;
+         s.routers += s.routers + "[control]\nhost = 'h1'\nstate = 's'\n";
+       },
+       {}},
+      {"an unknown control host",
+       [](sample& s) { s.routers += s.routers + "[control]\nhost = 'h1'\nstate = 's'\n"; },
+       {"there is no host \"h1\"; did you mean \"h0\"?"}},
+      {"a control host for one router",
+       [](sample& s) { s.routers += control_h0; },
+       {"[control] has no effect: there is one [[router]] only"}},
+      {"a control host without a place for its state",
+       [](sample& s) { s.routers += s.routers + "[control]\nhost = 'h0'\n"; },
+       {"[control] needs `state`"}},
+      {"a control host with an empty place for its state",
+       [](sample& s) { s.routers += s.routers + "[control]\nhost = 'h0'\nstate = ''\n"; },
+       {"`state` is empty; name a file on the control host"}},
 
       {"two hosts of a name",
        [](sample& s) { s.hosts += "[[host]]\nname = 'h0'\naddress = '127.0.0.2'\nport = 7100\n"; },

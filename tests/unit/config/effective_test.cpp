@@ -59,6 +59,24 @@ TEST_CASE("tenants are part of it, and what is not set stays so", "[config]") {
   CHECK(print_reference().find("best_effort_weight (not set by default)") != std::string::npos);
 }
 
+TEST_CASE("the control host and all routers are part of it", "[config]") {
+  sample s;
+  s.routers += "[[router]]\nhost = 'h0'\ndecode_prefills_tokens_max = 64\n[control]\nhost = "
+               "'h0'\nstate = 'c.db'\n";
+  const auto first = good(s.text());
+  const auto second = good(print_effective(first, true));
+  REQUIRE(second.control);
+  CHECK(second.control->state == first.control->state);
+  CHECK(second.routers.size() == 2);
+  CHECK(second.digest == first.digest);
+  CHECK(first.section_digests.contains("control"));
+  auto other = first;
+  other.control->churn_max = 0.5;
+  set_digests(other);
+  CHECK(other.digest != first.digest);
+  CHECK(print_effective(first, false).find("churn_max = 0.09\n") != std::string::npos);
+}
+
 TEST_CASE("every value names where it came from", "[config]") {
   sample s;
   s.rest = "[limits]\nidle_timeout = '120s'\n";
@@ -119,6 +137,7 @@ TEST_CASE("the schema agrees with itself", "[config]") {
   c.pools[0].engine = engine_kind::simulated;
   c.gateways.resize(1);
   c.routers.resize(1);
+  c.control.emplace();
   for (const auto& section : bind_all(c)) {
     std::set<std::string_view> names;
     for (const auto& f : section.fields) {
@@ -166,6 +185,7 @@ TEST_CASE("the reference names every key", "[config]") {
   const auto reference = print_reference();
   cluster c;
   c.pools.resize(1);
+  c.control.emplace();
   for (const auto& section : bind_all(c))
     for (const auto& f : section.fields) {
       INFO(f.name);

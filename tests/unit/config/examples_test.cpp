@@ -18,6 +18,7 @@ TEST_CASE("every example is valid", "[config]") {
   CHECK(seen.count("quickstart.toml") == 1);
   CHECK(seen.count("both.toml") == 1);
   CHECK(seen.count("simulated.toml") == 1);
+  CHECK(seen.count("shards.toml") == 1);
 }
 
 TEST_CASE("the quickstart hands over from one host to the other", "[config]") {

@@ -162,7 +162,7 @@ TEST_CASE("all problems at once, in the order of the file", "[config]") {
   const auto problems = problems_of(s.text());
   INFO(joined(problems));
   const char* expected[] = {
-      "no [[router]]: exactly one is needed",
+      "no [[router]]: nobody decides on routes",
       "2:6: `id` is the integer 5; expected a name",
       "3:1: [cluster] has no key \"generations\"; did you mean `generation`?",
       "6:11: `address` is the string \"localhost\"; expected an IP address",
@@ -293,4 +293,41 @@ TEST_CASE("paths in models are expanded at their place", "[config]") {
   s.models = "[[model]]\nname = 'm'\npath = '${NO_SUCH}/m.gguf'\n";
   CHECK(joined(problems_of(s.text()))
             .find("9:8: `path`: the environment variable NO_SUCH is not set") == 0);
+}
+
+TEST_CASE("[control] is one section, whose mistakes have their places", "[config]") {
+  // How it can fail: a setting that is read and goes nowhere, or one that is passed over.
+  sample s;
+  s.routers += s.routers;  // lines 17 to 20
+  s.rest = "[control]\nhost = 'h0'\nstate = 'state/${NAME}.db'\n"
+           "interval = '5s'\ntolerance = 0.2\nchurn_max = 0\n";
+  const auto good = parse(s.text(), "/etc/troupe/c.toml", fake_environment({{"NAME", "c"}}));
+  REQUIRE(good);
+  REQUIRE(good.value->control);
+  const auto& c = *good.value->control;
+  CHECK(c.host == "h0");
+  CHECK(c.state == "/etc/troupe/state/c.db");
+  CHECK(c.interval == std::chrono::seconds{5});
+  CHECK(c.tolerance == 0.2);
+  CHECK(c.churn_max == 0);
+  CHECK(to_string(c.where) == "/etc/troupe/c.toml:21:1");
+
+  const auto first = [&](const std::string& rest) {
+    s.rest = rest;
+    const auto all = problems_of(s.text());
+    return all.empty() ? std::string{} : all.front();
+  };
+  const std::string start = "[control]\nhost = 'h0'\nstate = 'c.db'\n";
+  CHECK(first(start).empty());
+  CHECK(first("[contrl]\n")
+            .find("21:2: there is no section or key `contrl`; did you mean `control`?") == 0);
+  CHECK(first("[[control]]\n")
+            .find("`control` is an array of tables; it is a section of its own and stands once: "
+                  "[control]") != std::string::npos);
+  CHECK(first(start + "intervall = '1m'\n")
+            .find("24:1: [control] has no key \"intervall\"; did you mean `interval`?") == 0);
+  CHECK(first(start + "interval = '1ms'\n").find("24:12: `interval` is the string \"1ms\"; ") == 0);
+  CHECK(first(start + "tolerance = 0\n").find("24:13: `tolerance` is the integer 0; ") == 0);
+  CHECK(first(start + "churn_max = 1.1\n").find("24:13: `churn_max` is the number 1.1; ") == 0);
+  CHECK(first("[control]\nhost = 'h0'\nstate = '${NOT_SET}'\n").find("23:9: `state`: ") == 0);
 }

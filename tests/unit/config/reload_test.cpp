@@ -49,6 +49,13 @@ TEST_CASE("tenants, operators' keys and the generation need no restart, all else
   auto limits = next;
   limits.rest += "[limits]\nheaders_max = 7\n";
   CHECK(sections_for_restart(running, of(limits)) == lines{"limits"});
+  auto control = next;
+  control.routers += s.routers;
+  CHECK(sections_for_restart(running, of(control)) == lines{"router"});
+  const auto two = of(control);
+  control.rest += "[control]\nhost = 'h0'\nstate = 'c.db'\n";
+  CHECK(sections_for_restart(two, of(control)) == lines{"control"});
+  CHECK(sections_for_restart(of(control), two) == lines{"control"});
   auto several = next;
   several.cluster = "[cluster]\nid = 'other'\n";
   several.models += "context_tokens = 4096\n";
