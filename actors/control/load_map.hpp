@@ -2,12 +2,16 @@
 
 #include "actors/control/assignment.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace troupe::control {
+
+/// What loads are averaged over: they fade by a factor of e in this time.
+inline constexpr std::chrono::seconds load_window{60};
 
 /// Load of the keys from `first` to `last`, in any unit that adds up (model units, requests).
 struct range_load {
