@@ -151,12 +151,14 @@ struct Books {
     leaseCount @7 :UInt32;
     ticketCount @8 :UInt32;    # open requests as admission counts them
     promptBytes @9 :UInt64;
+    leaseShards @10 :List(Text); # who granted them
   }
   struct HeldJob { worker @0 :Text; generation @1 :UInt64; key @2 :JobKey; }
   struct Router {
     present @0 :Bool;
     leases @1 :List(Lease);
     leaseCount @2 :UInt32;
+    shards @3 :List(Text);     # that run here
   }
   struct Lease {
     id @0 :UInt64;
@@ -165,6 +167,7 @@ struct Books {
     prefill @3 :Text;          # empty: none, or its share is done
     decode @4 :Text;
     tokens @5 :UInt64;
+    shard @6 :Text;            # that granted it
   }
 }
 

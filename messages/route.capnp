@@ -22,6 +22,9 @@ struct RouteRequest {
   quarantine @10 :Bool;        # under suspicion: to workers that have no other such request
   moveFrom @11 :Text;          # a running stream leaves this worker: a place for it that can take its KV
   workload @12 :Text;          # whose workers are apart from others' in a large pool: the tenant; empty: nobody's
+  shardKey @13 :UInt64;        # by which the shard was chosen
+  term @14 :UInt64;            # of the assignment by which it was
+  assignmentGeneration @15 :UInt64; # the same
 }
 
 enum TransferPlan {
@@ -37,7 +40,7 @@ struct Route {
   plan @1 :TransferPlan;
   prefill @2 :WorkerRef;       # empty name for local and decodePrefills
   decode @3 :WorkerRef;
-  lease @4 :UInt64;            # of the shard; given back by RouteRelease, or when the request's node is lost or its hub replaced
+  lease @4 :UInt64;            # of the shard that sends this; given back to it by RouteRelease, or when the request's node is lost or its hub replaced
   unused5 @5 :UInt32;
   reason @6 :Text;             # scores of the best and of the next
 }
@@ -87,12 +90,13 @@ struct WorkerReport {
 }
 
 struct PrefixEvents {
-  # Numbered: after a gap the shard asks for everything by PrefixResync.
+  # Numbered for each shard by itself: after a gap, and when it begins, that shard asks for everything by PrefixResync.
   worker @0 :Text;
   generation @1 :UInt64;
   sequence @2 :UInt64;         # of the first event here
   reset @3 :Bool;              # forget all before these
   added @4 :List(UInt64);
   dropped @5 :List(UInt64);
+  more @6 :Bool;               # the rest of everything follows in further messages
 }
 struct PrefixResync { worker @0 :Text; generation @1 :UInt64; }

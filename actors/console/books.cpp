@@ -20,7 +20,7 @@ class checker {
   explicit checker(const std::vector<host_books>& all) : all_(all) {
     for (const auto& h : all_) {
       if (h.has_hub) hubs_[h.host] = &h.hub;
-      if (h.has_router) router_ = &h;
+      for (const auto& s : h.shards) shards_[s] = &h;
       for (const auto& e : h.engines) engines_[{e.worker, e.generation}] = &e;
     }
   }
@@ -31,7 +31,8 @@ class checker {
       if (h.has_hub) hub(h);
       for (const auto& e : h.engines) engine(e);
     }
-    if (router_ != nullptr) router();
+    for (const auto& h : all_)
+      if (!h.shards.empty()) shards_of(h);
     std::sort(lines_.begin(), lines_.end());
     return std::move(lines_);
   }
@@ -67,24 +68,31 @@ class checker {
               worker.first, h.host);
       }
     }
-    if (router_ == nullptr || router_->leases_left_out > 0) return;
-    for (const auto lease : h.hub.leases)
-      if (std::none_of(router_->leases.begin(), router_->leases.end(),
-                       [&](const auto& l) { return l.id == lease && l.host == h.host; }))
-        say("lease {:016x}: requests/{} holds it, and the router doesn't know it", lease, h.host);
+    for (const auto& [shard, lease] : h.hub.leases) {
+      const auto s = shards_.find(shard);
+      if (s == shards_.end() || s->second->leases_left_out > 0) continue;
+      const auto& given = s->second->leases;
+      if (std::none_of(given.begin(), given.end(), [&, id = lease, by = shard](const auto& l) {
+            return l.id == id && l.shard == by && l.host == h.host;
+          }))
+        say("lease {:016x}: requests/{} holds it, and {} doesn't know it", lease, h.host, shard);
+    }
   }
 
-  void router() {
-    if (router_->leases_left_out > 0) return say("router: too many leases to compare one by one");
-    for (const auto& l : router_->leases) {
+  void shards_of(const host_books& at) {
+    if (at.leases_left_out > 0)
+      return say("shards of {}: too many leases to compare one by one", at.host);
+    for (const auto& l : at.leases) {
       const auto hub = hubs_.find(l.host);
       if (hub == hubs_.end()) {
         if (knows_host(l.host))
-          say("lease {:016x}: the router gave it to requests/{}, which is not there", l.id, l.host);
+          say("lease {:016x}: {} gave it to requests/{}, which is not there", l.id, l.shard,
+              l.host);
         else
-          say("lease {:016x}: the router gave it to host {}, which did not answer", l.id, l.host);
-      } else if (hub->second->left_out == 0 && !has(hub->second->leases, l.id)) {
-        say("lease {:016x}: the router gave it to requests/{}, which doesn't hold it", l.id,
+          say("lease {:016x}: {} gave it to host {}, which did not answer", l.id, l.shard, l.host);
+      } else if (hub->second->left_out == 0 &&
+                 !has(hub->second->leases, std::pair{l.shard, l.id})) {
+        say("lease {:016x}: {} gave it to requests/{}, which doesn't hold it", l.id, l.shard,
             l.host);
       }
     }
@@ -129,7 +137,7 @@ class checker {
 
   const std::vector<host_books>& all_;
   std::map<std::string, const host_books::hub_part*> hubs_;
-  const host_books* router_ = nullptr;
+  std::map<std::string, const host_books*> shards_;  ///< where they are
   std::map<std::pair<std::string, std::uint64_t>, const host_books::engine_part*> engines_;
   std::vector<std::string> lines_;
 };

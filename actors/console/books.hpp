@@ -19,7 +19,7 @@ struct host_books {
     std::uint64_t generation = 0;
     std::vector<request_id> requests;
     std::map<std::pair<std::string, std::uint64_t>, std::vector<job_key>> jobs;  ///< by worker
-    std::vector<std::uint64_t> leases;
+    std::vector<std::pair<std::string, std::uint64_t>> leases;  ///< with their shards
     std::uint32_t tickets = 0;  ///< open requests as admission counts them
     std::uint64_t prompt_bytes = 0;
     std::size_t left_out = 0;  ///< that the lists above lack
@@ -31,6 +31,7 @@ struct host_books {
     std::string prefill;
     std::string decode;
     std::uint64_t tokens = 0;
+    std::string shard;
   };
   struct engine_part {
     std::string worker;
@@ -51,8 +52,8 @@ struct host_books {
   std::string host;
   bool has_hub = false;
   hub_part hub;
-  bool has_router = false;
-  std::vector<lease> leases;
+  std::vector<std::string> shards;  ///< of the router, that answered here
+  std::vector<lease> leases;        ///< of all of them
   std::size_t leases_left_out = 0;
   std::vector<engine_part> engines;
   std::vector<std::string> silent;  ///< did not answer: their part is unknown
@@ -63,7 +64,7 @@ struct held_in_all {
   std::size_t requests = 0;
   std::uint64_t prompt_bytes = 0;
   std::size_t leases = 0;         ///< as hubs hold them
-  std::size_t router_leases = 0;  ///< as the router has given them
+  std::size_t router_leases = 0;  ///< as shards have given them
   std::size_t jobs = 0;           ///< as hubs hold them
   std::size_t worker_jobs = 0;
   std::size_t engine_jobs = 0;

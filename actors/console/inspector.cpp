@@ -180,15 +180,15 @@ struct inspector_state {
                                      b.hub.prompt_bytes = r.held_bytes;
                                    });
     const auto all = options.view->get();
-    if (const auto i = all->find(router::router_name);
-        i != all->end() && i->second.host == options.host)
-      part<router::leases_report>(
-          g, router::router_name, router::describe_leases{},
-          [](host_books& b, const router::leases_report& r) {
-            b.has_router = true;
-            for (const auto& l : r.leases)
-              b.leases.push_back({l.id, l.host, l.incarnation, l.prefill, l.decode, l.tokens});
-          });
+    for (const auto& [shard, e] : *all)
+      if (e.role == msg::Role::ROUTER && e.host == options.host)
+        part<router::leases_report>(g, shard, router::describe_leases{},
+                                    [by = shard](host_books& b, const router::leases_report& r) {
+                                      b.shards.push_back(by);
+                                      for (const auto& l : r.leases)
+                                        b.leases.push_back({l.id, l.host, l.incarnation, l.prefill,
+                                                            l.decode, l.tokens, by});
+                                    });
     for (const auto& [entry_name, e] : *all) {
       if (e.host != options.host || e.model.empty()) continue;
       if (request::may_work(e.state)) audit(g, e);

@@ -41,7 +41,11 @@ void write(msg::Books::Hub::Builder out, const host_books::hub_part& h) {
     msg::write(requests[i], job_key{h.requests[i], 0, 0});
   out.setLeaseCount(static_cast<std::uint32_t>(h.leases.size()));
   auto leases = out.initLeases(cut(h.leases.size(), leases_listed_max));
-  for (unsigned i = 0; i < leases.size(); ++i) leases.set(i, h.leases[i]);
+  auto by = out.initLeaseShards(leases.size());
+  for (unsigned i = 0; i < leases.size(); ++i) {
+    by.set(i, h.leases[i].first);
+    leases.set(i, h.leases[i].second);
+  }
   std::size_t count = 0;
   for (const auto& [worker, keys] : h.jobs) count += keys.size();
   out.setJobCount(static_cast<std::uint32_t>(count));
@@ -119,9 +123,11 @@ void write(msg::Reloaded::Builder out, const reload_result& r) {
 
 void write(msg::Books::Builder out, const host_books& b) {
   if (b.has_hub) write(out.initHub(), b.hub);
-  if (b.has_router) {
+  if (!b.shards.empty()) {
     auto router = out.initRouter();
     router.setPresent(true);
+    auto shards = router.initShards(static_cast<unsigned>(b.shards.size()));
+    for (unsigned i = 0; i < shards.size(); ++i) shards.set(i, b.shards[i]);
     router.setLeaseCount(static_cast<std::uint32_t>(b.leases.size()));
     auto leases = router.initLeases(cut(b.leases.size(), leases_listed_max));
     for (unsigned i = 0; i < leases.size(); ++i) {
@@ -132,6 +138,7 @@ void write(msg::Books::Builder out, const host_books& b) {
       leases[i].setPrefill(l.prefill);
       leases[i].setDecode(l.decode);
       leases[i].setTokens(l.tokens);
+      leases[i].setShard(l.shard);
     }
   }
   auto engines = out.initEngines(static_cast<unsigned>(b.engines.size()));
@@ -191,15 +198,18 @@ host_books read(msg::Books::Reader in, const std::string& host) {
   for (auto key : hub.getRequests()) b.hub.requests.push_back(msg::read(key).id);
   for (auto j : hub.getJobs())
     b.hub.jobs[{j.getWorker().cStr(), j.getGeneration()}].push_back(msg::read(j.getKey()));
-  for (auto l : hub.getLeases()) b.hub.leases.push_back(l);
+  const auto granted_by = hub.getLeaseShards();
+  for (unsigned i = 0; i < hub.getLeases().size(); ++i)
+    b.hub.leases.emplace_back(i < granted_by.size() ? granted_by[i].cStr() : "",
+                              hub.getLeases()[i]);
   b.hub.left_out = (hub.getRequestCount() - hub.getRequests().size()) +
                    (hub.getJobCount() - hub.getJobs().size()) +
                    (hub.getLeaseCount() - hub.getLeases().size());
   const auto router = in.getRouter();
-  b.has_router = router.getPresent();
+  for (auto s : router.getShards()) b.shards.emplace_back(s.cStr());
   for (auto l : router.getLeases())
     b.leases.push_back({l.getId(), l.getHost().cStr(), l.getIncarnation(), l.getPrefill().cStr(),
-                        l.getDecode().cStr(), l.getTokens()});
+                        l.getDecode().cStr(), l.getTokens(), l.getShard().cStr()});
   b.leases_left_out = router.getLeaseCount() - router.getLeases().size();
   for (auto e : in.getEngines()) b.engines.push_back(read(e));
   for (auto name : in.getSilent()) b.silent.emplace_back(name.cStr());

@@ -9,9 +9,13 @@ const std::string& choose_shard(const assignment& a, const directory::snapshot& 
   const auto& names = a.shards();
   const auto replicas = a.replicas_of(key);
   const auto known = [&](std::uint16_t i) { return all.contains(names[i]); };
+  const auto ready = [&](std::uint16_t i) {
+    const auto e = all.find(names[i]);
+    return e != all.end() && e->second.state == msg::EntryState::READY;
+  };
   // Nearly always the first is there and has not been tried.
   const auto first = replicas[draw % replicas.size()];
-  if (tried == 0 && known(first)) return names[first];
+  if (tried == 0 && ready(first)) return names[first];
   std::vector<std::uint16_t> order;
   const auto add = [&](std::uint16_t i) {
     if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
@@ -20,7 +24,9 @@ const std::string& choose_shard(const assignment& a, const directory::snapshot& 
   // The rest from a place that the key gives: a lost shard's requests go to all others.
   for (std::size_t i = 0; i < names.size(); ++i)
     add(static_cast<std::uint16_t>((key % names.size() + i) % names.size()));
-  if (std::any_of(order.begin(), order.end(), known))
+  if (std::any_of(order.begin(), order.end(), ready))
+    std::erase_if(order, [&](std::uint16_t i) { return !ready(i); });
+  else if (std::any_of(order.begin(), order.end(), known))
     std::erase_if(order, [&](std::uint16_t i) { return !known(i); });
   return names[order[tried % order.size()]];
 }

@@ -35,9 +35,11 @@ class shard_map {
   std::shared_ptr<const assignment> current_;
 };
 
-/// Whom to ask: of the shards that the directory knows, the one that `draw` chooses among those of
-/// the key, then its other ones, then any other; `tried` were asked in vain before. A shard that
-/// has just been lost may still be in the directory. When it knows none, as if it knew all. Pure.
+/// Whom to ask: of the shards that the directory shows as ready, the one that `draw` chooses among
+/// those of the key, then its other ones, then any other; `tried` were asked in vain before. A
+/// shard that has just been lost may still be in the directory. Where none is ready, those that it
+/// shows in any state (one that begins, or drains, answers all the same); where it shows none, as
+/// if all were ready. Pure.
 const std::string& choose_shard(const assignment& a, const directory::snapshot& all, key64 key,
                                 std::uint64_t draw, std::uint32_t tried);
 

@@ -60,50 +60,49 @@ void held_job::done() {
   if (std::exchange(open_, false)) book_->remove({worker_.name, worker_.generation}, key_);
 }
 
-void lease_book::add(std::uint64_t lease) {
+void lease_book::add(const lease& l) {
   std::lock_guard lock{mutex_};
-  leases_.insert(lease);
+  leases_.insert(l);
 }
 
-void lease_book::remove(std::uint64_t lease) {
+void lease_book::remove(const lease& l) {
   std::lock_guard lock{mutex_};
-  leases_.erase(lease);
+  leases_.erase(l);
 }
 
-std::vector<std::uint64_t> lease_book::all() const {
+std::vector<lease_book::lease> lease_book::all() const {
   std::lock_guard lock{mutex_};
   return {leases_.begin(), leases_.end()};
 }
 
 held_route::held_route(std::shared_ptr<link::post_office> office, std::shared_ptr<lease_book> book,
-                       msg::address from, msg::address router, std::uint64_t lease,
-                       std::string host)
+                       msg::address from, msg::address shard, std::uint64_t lease, std::string host)
     : office_(std::move(office)), book_(std::move(book)), from_(std::move(from)),
-      router_(std::move(router)), lease_(lease), host_(std::move(host)) {
-  book_->add(lease_);
+      shard_(std::move(shard)), lease_(lease), host_(std::move(host)) {
+  book_->add({shard_.name, lease_});
 }
 
 void held_route::prefill_done() {
   msg::draft<msg::RouteRelease> d;
   d->initPrefills(1).set(0, lease_);
   d->setHost(host_);
-  if (auto e = std::move(d).freeze()) office_->send(router_, from_, *std::move(e));
+  if (auto e = std::move(d).freeze()) office_->send(shard_, from_, *std::move(e));
 }
 
 void held_route::cleared() {
   msg::draft<msg::RouteRelease> d;
   d->initCleared(1).set(0, lease_);
   d->setHost(host_);
-  if (auto e = std::move(d).freeze()) office_->send(router_, from_, *std::move(e));
+  if (auto e = std::move(d).freeze()) office_->send(shard_, from_, *std::move(e));
 }
 
 held_route::~held_route() {
-  book_->remove(lease_);
+  book_->remove({shard_.name, lease_});
   if (planted::is(planted::bug::leak_lease)) return;
   msg::draft<msg::RouteRelease> d;
   d->initLeases(1).set(0, lease_);
   d->setHost(host_);
-  if (auto e = std::move(d).freeze()) office_->send(router_, from_, *std::move(e));
+  if (auto e = std::move(d).freeze()) office_->send(shard_, from_, *std::move(e));
 }
 
 expected<std::unique_ptr<ticket>> admission::enter(std::uint64_t bytes) {

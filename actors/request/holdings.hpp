@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::request {
@@ -39,16 +40,18 @@ class job_book {
   std::map<worker, std::set<job_key>> jobs_;
 };
 
-/// All routing leases that a node's requests hold. Thread-safe.
+/// All routing leases that a node's requests hold, with the shards that granted them. Thread-safe.
 class lease_book {
  public:
-  void add(std::uint64_t lease);
-  void remove(std::uint64_t lease);
-  std::vector<std::uint64_t> all() const;
+  using lease = std::pair<std::string, std::uint64_t>;  ///< shard, its number there
+
+  void add(const lease& l);
+  void remove(const lease& l);
+  std::vector<lease> all() const;
 
  private:
   mutable std::mutex mutex_;
-  std::set<std::uint64_t> leases_;
+  std::set<lease> leases_;
 };
 
 /// A job at a worker. Destroying it while the job is open cancels it there.
@@ -73,11 +76,11 @@ class held_job {
   bool open_ = true;
 };
 
-/// A routing lease. Destroying it gives it back to the shard.
+/// A routing lease. Destroying it gives it back to the shard that granted it.
 class held_route {
  public:
   held_route(std::shared_ptr<link::post_office> office, std::shared_ptr<lease_book> book,
-             msg::address from, msg::address router, std::uint64_t lease, std::string host);
+             msg::address from, msg::address shard, std::uint64_t lease, std::string host);
   ~held_route();
   held_route(const held_route&) = delete;
   held_route& operator=(const held_route&) = delete;
@@ -90,7 +93,7 @@ class held_route {
   std::shared_ptr<link::post_office> office_;
   std::shared_ptr<lease_book> book_;
   msg::address from_;
-  msg::address router_;
+  msg::address shard_;
   std::uint64_t lease_;
   std::string host_;
 };

@@ -7,8 +7,9 @@
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/hub_accounts.hpp"
 #include "actors/request/hub_tenants.hpp"
+#include "actors/request/owed_routes.hpp"
 #include "actors/request/poison_policy.hpp"
-#include "actors/router/router_actor.hpp"
+#include "actors/router/shard_name.hpp"
 #include "actors/supervision/introspection.hpp"
 #include "messages/base/planted.hpp"
 
@@ -61,7 +62,8 @@ struct hub_state {
   std::shared_ptr<const request_context> context;
   std::unordered_map<request_id, running_request, id_hash> requests;
   deadline_queue<request_id> deadlines;
-  deadline_queue<job_key> routes;  ///< that the router owes
+  owed_routes routes;
+  std::map<std::string, std::uint64_t> shards;  ///< incarnations of those in the directory
   poison_list poison;
   std::unique_ptr<hub_accounts> accounts;
   std::unique_ptr<hub_tenants> tenants;
@@ -77,12 +79,44 @@ struct hub_state {
   }
 
   /// Routes that were given to an earlier incarnation, and that nobody took, are given back.
-  void tell_router_of_start() {
+  void tell_of_start(const std::string& shard) {
     if (context->self.generation == 0) return;
     msg::draft<msg::RouteRelease> d;
     d->setHost(context->host);
     if (auto e = std::move(d).freeze())
-      context->office->send(context->router, context->self, *std::move(e));
+      context->office->send({shard, 0}, context->self, *std::move(e));
+  }
+  void tell_all_of_start() {
+    const auto all = options.shards->get();
+    for (const auto& shard : all->shards()) tell_of_start(shard);
+  }
+
+  /// What a shard owes that is gone, or has begun anew, does not come. One that comes (again) may
+  /// never have heard of this hub's start.
+  void shard_changed(const directory::entry& e, bool there) {
+    if (e.role != msg::Role::ROUTER) return;
+    if (!there) {
+      shards.erase(e.name);
+    } else {
+      if (const auto known = shards.find(e.name);
+          known != shards.end() && known->second == e.generation)
+        return;
+      shards[e.name] = e.generation;
+      tell_of_start(e.name);
+    }
+    for (const auto& owed : routes.take_of(e.name)) tell(owed.attempt.id, route_late{owed.attempt});
+  }
+
+  void assigned(msg::Assignment::Reader in) {
+    auto a = control::read(in);
+    if (!a) {
+      spdlog::warn("event=assignment_refused code={} reason=\"{}\"", a.error().code,
+                   a.error().message);
+      return;
+    }
+    const auto number = a->number();
+    if (options.shards->offer(*std::move(a)))
+      spdlog::info("event=assignment_taken term={} generation={}", number.term, number.generation);
   }
 
   void open(const open_request& x) {
@@ -189,10 +223,13 @@ struct hub_state {
     wake_for_deadline(deadlines.woken(self->clock().now()));
   }
   void await(const route_awaited& x) {
-    wake_for_route(routes.add(x.attempt, self->clock().now() + route_timeout));
+    wake_for_route(routes.add(x.attempt, x.shard, self->clock().now() + route_timeout));
   }
   void miss_routes() {
-    for (const auto& key : routes.take_late(self->clock().now())) tell(key.id, route_late{key});
+    for (const auto& owed : routes.take_late(self->clock().now())) {
+      context->silent->note(owed.shard, now());
+      tell(owed.attempt.id, route_late{owed.attempt});
+    }
     wake_for_route(routes.woken(self->clock().now()));
   }
 
@@ -214,10 +251,12 @@ struct hub_state {
         });
   }
 
-  void routed(msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
+  /// Also an answer that nobody waits for any more has a lease, which goes back to whoever gave it.
+  void routed(const link::origin& from, msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     routes.remove(msg::read(in.getKey()));
     auto lease = std::make_shared<held_route>(context->office, context->leases, context->self,
-                                              context->router, in.getLease(), context->host);
+                                              msg::address{from.from.name, 0}, in.getLease(),
+                                              context->host);
     tell(msg::read(in.getKey()).id, route_given{e, std::move(lease)});
   }
 
@@ -267,6 +306,8 @@ struct hub_state {
   void changed(const directory::directory_changed& x) {
     accounts->costs().update(x.what);
     tenants->changed(x);
+    for (const auto& e : x.what.removed) shard_changed(e, false);
+    for (const auto& e : x.what.added_or_changed) shard_changed(e, true);
     for (const auto& e : x.what.removed)
       gone(e.name, 0,
            x.lost_host.empty() ? "it left the directory" : "host " + x.lost_host + " is lost");
@@ -305,7 +346,7 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
   s.context->office->bind(s.context->self.name, s.context->self.generation,
                           caf::actor_cast<caf::actor>(self));
   s.tenants->set_limits(s.options.tenants);
-  s.tell_router_of_start();
+  s.tell_all_of_start();
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_down_handler([self](caf::down_msg& down) { self->state.closed(down); });
   self->set_default_handler(caf::drop);
@@ -322,8 +363,9 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
         s.tenants->answered(from, in);
       }),
       [self](tenants_atom) { self->state.tenants->look(); },
-      link::on<msg::Route>([&s](const link::origin&, msg::Route::Reader in,
-                                const msg::envelope<msg::Route>& e) { s.routed(in, e); }),
+      link::on<msg::Route>([&s](const link::origin& from, msg::Route::Reader in,
+                                const msg::envelope<msg::Route>& e) { s.routed(from, in, e); }),
+      link::on<msg::Assignment>([&s](msg::Assignment::Reader in) { s.assigned(in); }),
       link::on<msg::RouteRefused>(
           [&s](const link::origin&, msg::RouteRefused::Reader in,
                const msg::envelope<msg::RouteRefused>& e) { s.refused(in, e); }),
@@ -424,7 +466,9 @@ hub make_hub(caf::actor_system& system, hub_options options) {
   auto context = std::make_shared<request_context>();
   context->host = options.host;
   context->self = {hub_name(options.host), options.generation};
-  context->router = {router::router_name, 0};
+  if (!options.shards)
+    options.shards = std::make_shared<control::shard_map>(router::shard_names(1));
+  context->shards = options.shards;
   context->lease = options.health.lease;
   context->office = options.office;
   context->jobs = h.jobs;

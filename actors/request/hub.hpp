@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/admission/gate.hpp"
+#include "actors/control/shard_map.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/request/cost_book.hpp"
 #include "actors/request/request_actor.hpp"
@@ -38,6 +39,9 @@ struct hub_options {
   std::vector<troupe::admission::tenant_limits> tenants = {};  ///< none: everybody may come in
   std::vector<std::string> gateways = {};  ///< hosts of all gateways, in one order everywhere
   std::map<std::string, std::uint32_t> step_tokens = {};  ///< by pool
+  /// What the node knows of the router shards, kept over the hub's incarnations; null: there is
+  /// one.
+  std::shared_ptr<control::shard_map> shards = nullptr;
 };
 
 /// A node's request hub: the actor `requests/<host>`, and the thread-safe desk that the gateway
@@ -70,7 +74,7 @@ struct requests_report {
   std::vector<row> requests;
   std::vector<troupe::admission::tenant_account> tenants;
   std::map<job_book::worker, std::vector<job_key>> jobs;
-  std::vector<std::uint64_t> leases;
+  std::vector<lease_book::lease> leases;
   std::uint32_t tickets = 0;  ///< open requests as `admission` counts them
   std::uint64_t held_bytes = 0;
 };

@@ -85,6 +85,7 @@ kj::Array<capnp::word> without_prompt(const prompt_content& content) {
 expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
                                                               const job_key& key,
                                                               const std::string& reply_to,
+                                                              const control::assignment_number& by,
                                                               const std::string& move_from) {
   const auto& content = *s.prompts[l.prompt];
   const auto blocks = sent_chain(content);
@@ -99,12 +100,14 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
   auto exclude = d->initExclude(static_cast<unsigned>(l.exclude.size()));
   for (std::size_t i = 0; i < l.exclude.size(); ++i)
     exclude.set(static_cast<unsigned>(i), l.exclude[i]);
-  // Two tenants may call their sessions alike.
-  d->setSession(s.session.empty() || s.tenant.empty() ? s.session : s.tenant + "/" + s.session);
+  d->setSession(session_name(s));
   d->setResumedTokens(l.ledger.sampled());
   d->setMoveFrom(move_from);
   d->setQuarantine(l.alone());
   d->setWorkload(s.tenant);
+  d->setShardKey(l.way.key);
+  d->setTerm(by.term);
+  d->setAssignmentGeneration(by.generation);
   return std::move(d).freeze();
 }
 

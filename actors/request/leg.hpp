@@ -3,6 +3,7 @@
 #include "actors/request/holdings.hpp"
 #include "actors/request/poison_policy.hpp"
 #include "actors/request/request_actor.hpp"
+#include "actors/request/shard_way.hpp"
 #include "actors/request/stream_ledger.hpp"
 #include "gpu/engine/engine.hpp"
 #include "messages/route.capnp.h"
@@ -40,6 +41,8 @@ struct leg {
   leg(std::uint16_t p, std::uint16_t choices) : prompt(p), ledger(choices) {}
 
   std::uint16_t prompt;
+  shard_way way;
+  std::uint32_t shards_tried = 0;  ///< that did not answer, since the last one that did
   std::uint32_t attempt = 1;       ///< running, or about to
   std::uint32_t move_attempt = 0;  ///< the latest that a place was asked for; 0: none
   std::uint32_t failed = 0;        ///< attempts that have, so far
@@ -128,6 +131,7 @@ kj::Array<capnp::word> without_prompt(const prompt_content& content);
 expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& s, const leg& l,
                                                               const job_key& key,
                                                               const std::string& reply_to,
+                                                              const control::assignment_number& by,
                                                               const std::string& move_from = {});
 /// To the worker that a stream leaves.
 msg::envelope<msg::MoveJob> make_move_job(const job_key& key, const pending_move& move,

@@ -13,6 +13,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -59,8 +60,10 @@ struct request_state {
     account.waited_ms = std::chrono::duration<double, std::milli>(what->waited).count();
     account.model = what->model;
     account.status = "running";
-    for (std::size_t i = 0; i < what->prompts.size(); ++i)
-      legs.emplace_back(static_cast<std::uint16_t>(i), what->choices);
+    for (std::size_t i = 0; i < what->prompts.size(); ++i) {
+      const auto prompt = static_cast<std::uint16_t>(i);
+      legs.emplace_back(prompt, what->choices).way = find_way(*what, prompt);
+    }
     for (auto& l : legs)
       if (!over) start_attempt(l);
     record();
@@ -92,19 +95,32 @@ struct request_state {
     if (!std::exchange(l.waited, false)) begin_record(l);
     record_of(l) = {};
     record_of(l).prompt = l.prompt;
-    auto e = make_route_request(*what, l, key_of(l), context->self.name);
-    if (!e) return fail(unsendable(e.error()));
-    self->send(hub, route_awaited{key_of(l)});  // first: the answer goes to the hub, too
-    context->office->send(context->router, context->self, *std::move(e));
+    if (auto unsent = ask_for_route(l, key_of(l))) fail(unsendable(*unsent));
+  }
+
+  /// Error: the question is too large for a message.
+  std::optional<error> ask_for_route(const leg& l, const job_key& attempt,
+                                     const std::string& move_from = {}) {
+    auto shard = choose_shard(*context->shards, *context->view->get(), *context->silent, l.way,
+                              l.shards_tried, now());
+    auto e = make_route_request(*what, l, attempt, context->self.name, shard.by, move_from);
+    if (!e) return std::move(e).error();
+    self->send(hub, route_awaited{attempt, shard.name});  // first: the answer goes to the hub, too
+    context->office->send({std::move(shard.name), 0}, context->self, *std::move(e));
+    return std::nullopt;
   }
 
   void no_route(const job_key& attempt) {
-    if (auto* l = find_move(attempt); l && !l->move->route) return l->move.reset();
+    if (auto* l = find_move(attempt); l && !l->move->route) {
+      ++l->shards_tried;
+      return l->move.reset();
+    }
     auto* l = find(attempt);
-    if (l && !l->route)
-      end_attempt(*l, attempt_end::router_silent, "",
-                  {503, "router_unavailable", "The router does not answer; try again.", "",
-                   std::chrono::milliseconds{1'000}});
+    if (!l || l->route) return;
+    ++l->shards_tried;
+    end_attempt(*l, attempt_end::router_silent, "",
+                {503, "router_unavailable", "The router does not answer; try again.", "",
+                 std::chrono::milliseconds{1'000}});
   }
 
   /// Another attempt, or the request's end.
@@ -246,6 +262,7 @@ struct request_state {
     auto* l = find(key);
     if (!l || l->route) return;  // a lease for an attempt that is over goes straight back
     l->route = x.lease;
+    l->shards_tried = 0;
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
     r.route_reason = route->getReason().cStr();
@@ -304,6 +321,7 @@ struct request_state {
     if (auto* l = find_move(key); l && !l->move->route) return l->move.reset();
     auto* l = find(key);
     if (!l) return;
+    l->shards_tried = 0;
     const auto why = read(in->getFailure());
     end_attempt(*l,
                 why.code == router::quarantine_full ? attempt_end::quarantine_full
@@ -498,11 +516,8 @@ struct request_state {
     // One under suspicion must not be brought among others.
     if (l.move || !l.accepted || what->choices != 1 || l.suspected.any()) return;
     const job_key next{what->id, l.prompt, l.next_move()};
-    auto e = make_route_request(*what, l, next, context->self.name, l.decode->worker().name);
-    if (!e) return;
+    if (ask_for_route(l, next, l.decode->worker().name)) return;
     l.move.emplace().attempt = l.move_attempt = next.attempt;
-    self->send(hub, route_awaited{next});
-    context->office->send(context->router, context->self, *std::move(e));
   }
 
   void place_found(const route_given& x, const job_key& next, msg::Route::Reader place) {

@@ -1,10 +1,12 @@
 #pragma once
 
+#include "actors/control/shard_map.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/request/attempt_policy.hpp"
 #include "actors/request/holdings.hpp"
 #include "actors/request/retry_budget.hpp"
 #include "actors/request/settlement.hpp"
+#include "actors/request/shard_way.hpp"
 #include "actors/request/timeline.hpp"
 #include "actors/request/worker_board.hpp"
 #include "messages/wire.hpp"
@@ -55,7 +57,7 @@ class shared_budget {
 struct request_context {
   std::string host;
   msg::address self;  ///< `requests/<host>`, in this incarnation
-  msg::address router;
+  std::shared_ptr<const control::shard_map> shards;
   std::chrono::milliseconds lease{3'000};
   std::shared_ptr<link::post_office> office;
   std::shared_ptr<job_book> jobs;
@@ -64,6 +66,7 @@ struct request_context {
   std::shared_ptr<timeline_store> timelines;
   std::shared_ptr<worker_board> board;
   std::shared_ptr<shared_budget> retries = std::make_shared<shared_budget>();
+  std::shared_ptr<silent_shards> silent = std::make_shared<silent_shards>();
   std::shared_ptr<const directory::directory_view> view;
 };
 
@@ -120,11 +123,12 @@ inline bool may_work(msg::EntryState s) {
 
 /// The request's time is over.
 struct deadline_passed {};
-/// To the hub, before the router is asked: an answer is due within `route_timeout`.
+/// To the hub, before a shard is asked: an answer is due within `route_timeout`.
 struct route_awaited {
   msg::job_key attempt;
+  std::string shard;
 };
-/// The router has not answered in time.
+/// The shard has not answered in time, or is lost.
 struct route_late {
   msg::job_key attempt;
 };

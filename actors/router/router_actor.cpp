@@ -1,18 +1,26 @@
 #include "actors/router/router_actor.hpp"
 
 #include "actors/link/guarded.hpp"
+#include "actors/router/shard_peers.hpp"
 #include "actors/supervision/introspection.hpp"
+#include "messages/entry_state.hpp"
 #include "messages/job_key.hpp"
 
 #include <caf/all.hpp>
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <random>
 
 namespace troupe::router {
 
 namespace {
+
+using again_atom = caf::atom_constant<caf::atom("rtagain")>;
+using complete_atom = caf::atom_constant<caf::atom("rtcomplete")>;
 
 route_query read(msg::RouteRequest::Reader in) {
   route_query q;
@@ -77,16 +85,88 @@ struct router_state {
   caf::event_based_actor* self;
   router_options options;
   std::unique_ptr<router_policy> policy;
-  std::vector<std::string> hubs;
+  std::unique_ptr<shard_peers> peers;
+  std::shared_ptr<const control::assignment> assigned;
+  msg::EntryState state = msg::EntryState::STARTING;
+  bool waits = true;  ///< for what workers hold, before it is ready
+  bool asks_again = false;
+  std::map<std::string, std::uint64_t> asked;  ///< workers, for everything: their incarnations
+  std::uint64_t requests = 0;                  ///< decisions
+  std::uint64_t misrouted = 0;                 ///< of those, for keys of others
   std::mt19937_64 random;
   static constexpr const char* name = "router";
 
   explicit router_state(caf::event_based_actor* s) : self(s) {}
   ~router_state() {
-    if (options.office) options.office->unbind(router_name, 0);
+    if (!options.office) return;
+    options.office->unbind(options.name, options.generation);
+    caf::anon_send(options.directory, directory::remove_entry{options.name, options.generation});
   }
 
+  msg::address me() const { return {options.name, options.generation}; }
+
   time_point now() const { return time_point{self->clock().now().time_since_epoch()}; }
+
+  // -- its place in the directory ---------------------------------------------------
+
+  void announce(msg::EntryState next) {
+    state = next;
+    directory::entry e;
+    e.name = options.name;
+    e.generation = options.generation;
+    e.role = msg::Role::ROUTER;
+    e.state = state;
+    self->send(options.directory, directory::set_entry{std::move(e)});
+  }
+
+  void changed(const directory::directory_changed& x) {
+    policy->update(x.what);
+    peers->update(*x.all);
+    policy->set_shards(peers->deciding());
+    for (const auto& e : x.what.removed) asked.erase(e.name);
+    if (!x.lost_host.empty()) policy->lose_host(x.lost_host);
+    ask_for_all(false);
+    complete(false);
+  }
+
+  /// What this shard has missed of a worker, its own start or a lost link, is not told by itself.
+  void ask_for_all(bool again) {
+    bool any = false;
+    for (const auto& w : policy->untold()) {
+      any = true;
+      auto& known = asked[w.worker];
+      if (!again && known == w.generation) continue;
+      known = w.generation;
+      policy->expect_all(w.worker, w.generation);
+      ask_for_all(w.worker, w.generation);
+    }
+    if (!any || asks_again) return;
+    asks_again = true;
+    self->delayed_send(self, ask_again_after, again_atom::value);
+  }
+  void ask_for_all(const std::string& worker, std::uint64_t generation) {
+    msg::draft<msg::PrefixResync> d;
+    d->setWorker(worker);
+    d->setGeneration(generation);
+    reply({worker, generation}, std::move(d).freeze());
+  }
+
+  /// Who would decide without knowing what is cached where had better leave it to others.
+  void complete(bool in_any_case) {
+    if (!waits) return;
+    const auto untold = policy->untold();
+    const bool whole = peers->sees_all_hosts() &&
+                       std::none_of(untold.begin(), untold.end(),
+                                    [](const auto& w) { return w.ready; });
+    if (!whole && !in_any_case) return;
+    waits = false;
+    if (state != msg::EntryState::STARTING) return;
+    spdlog::info("event=shard_ready shard={} untold={} blocks={}", options.name, untold.size(),
+                 policy->index().blocks());
+    announce(msg::EntryState::READY);
+  }
+
+  // -- decisions --------------------------------------------------------------------
 
   void route(const link::origin& from, msg::RouteRequest::Reader in) {
     auto q = read(in);
@@ -97,6 +177,9 @@ struct router_state {
     // All is read before a lease is granted: one that nobody is told of would never come back.
     const msg::address to{in.getReplyTo().cStr(), 0};
     const auto key = msg::read(in.getKey());
+    const auto place = in.getShardKey();
+    ++requests;
+    if (!assigned->has(options.name, place)) ++misrouted;
     auto answer = policy->decide(q);
     if (auto* c = std::get_if<route_choice>(&answer)) {
       msg::draft<msg::Route> d;
@@ -125,16 +208,20 @@ struct router_state {
   template <class Schema>
   void reply(const msg::address& to, expected<msg::envelope<Schema>> e) {
     if (e)
-      options.office->send(to, {router_name, 0}, *std::move(e));
+      options.office->send(to, me(), *std::move(e));
     else
       spdlog::error("event=answer_too_large to={} reason=\"{}\"", to.name, e.error().message);
   }
 
-  /// Who gets workers' reports passed on.
-  void find_hubs(const directory::snapshot& all) {
-    hubs.clear();
-    for (const auto& [entry_name, e] : all)
-      if (e.role == msg::Role::REQUESTS) hubs.push_back(entry_name);
+  void assign(msg::Assignment::Reader in) {
+    auto a = control::read(in);
+    if (!a) {
+      spdlog::warn("event=assignment_refused shard={} code={} reason=\"{}\"", options.name,
+                   a.error().code, a.error().message);
+      return;
+    }
+    if (a->number() <= assigned->number()) return;
+    assigned = std::make_shared<const control::assignment>(*std::move(a));
   }
 
   void released(const link::origin& from, msg::RouteRelease::Reader in) {
@@ -146,21 +233,34 @@ struct router_state {
 
   /// Kept here and passed on to all hubs: never what this shard itself could not read.
   void report(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
-    policy->report(in.getWorker().cStr(), in.getGeneration(), read(in), now());
-    for (const auto& hub : hubs) options.office->send({hub, 0}, {router_name, 0}, e);
+    const std::string worker = in.getWorker().cStr();
+    policy->report(worker, in.getGeneration(), read(in), now());
+    if (!peers->passes_on(worker)) return;
+    for (const auto& hub : peers->hubs()) options.office->send({hub, 0}, me(), e);
   }
 
-  void prefixes(const link::origin& from, msg::PrefixEvents::Reader in) {
+  void prefixes(msg::PrefixEvents::Reader in) {
     std::vector<std::uint64_t> added, dropped;
     for (auto h : in.getAdded()) added.push_back(h);
     for (auto h : in.getDropped()) dropped.push_back(h);
-    if (policy->prefixes(in.getWorker().cStr(), in.getGeneration(), in.getSequence(), in.getReset(),
-                         added, dropped))
-      return;
-    msg::draft<msg::PrefixResync> d;
-    d->setWorker(in.getWorker());
-    d->setGeneration(in.getGeneration());
-    reply(from.from, std::move(d).freeze());
+    const std::string worker = in.getWorker().cStr();
+    if (policy->prefixes(worker, in.getGeneration(), in.getSequence(), in.getReset(), added,
+                         dropped, in.getMore()))
+      return complete(false);
+    ask_for_all(worker, in.getGeneration());
+    ask_for_all(false);
+  }
+
+  control::shard_load account() const {
+    control::shard_load l;
+    l.shard = options.name;
+    l.generation = options.generation;
+    l.goes_by = assigned->number();
+    l.requests = requests;
+    l.misrouted = misrouted;
+    l.blocks = policy->index().blocks();
+    l.leases = static_cast<std::uint32_t>(policy->open_leases());
+    return l;
   }
 };
 
@@ -172,16 +272,26 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
   s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models,
                                              first);
   for (const auto& [pool, costs] : s.options.costs) s.policy->set_costs(pool, costs);
-  s.options.office->bind(router_name, 0, caf::actor_cast<caf::actor>(self));
+  std::vector<std::string> hosts;
+  for (const auto& [host, place] : s.options.places) hosts.push_back(host);
+  s.peers = std::make_unique<shard_peers>(s.options.name, std::move(hosts));
+  s.assigned = s.options.assigned ? s.options.assigned
+                                  : std::make_shared<const control::assignment>(
+                                        control::assignment::uniform({s.options.name}));
+  s.options.office->bind(s.options.name, s.options.generation, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
+  s.announce(msg::EntryState::STARTING);
+  self->delayed_send(self, complete_within, complete_atom::value);
   return {
-      [self](const directory::directory_changed& x) {
-        self->state.policy->update(x.what);
-        self->state.find_hubs(*x.all);
-        if (!x.lost_host.empty()) self->state.policy->lose_host(x.lost_host);
+      [self](const directory::directory_changed& x) { self->state.changed(x); },
+      [self](complete_atom) { self->state.complete(true); },
+      [self](again_atom) {
+        self->state.asks_again = false;
+        self->state.ask_for_all(true);
       },
+      link::on<msg::Assignment>([&s](msg::Assignment::Reader in) { s.assign(in); }),
       link::on<msg::RouteRequest>(
           [&s](const link::origin& from, msg::RouteRequest::Reader in) { s.route(from, in); }),
       link::on<msg::RouteRelease>(
@@ -189,14 +299,16 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
       link::on<msg::WorkerReport>(
           [&s](const link::origin&, msg::WorkerReport::Reader in,
                const msg::envelope<msg::WorkerReport>& e) { s.report(in, e); }),
-      link::on<msg::PrefixEvents>(
-          [&s](const link::origin& from, msg::PrefixEvents::Reader in) { s.prefixes(from, in); }),
+      link::on<msg::PrefixEvents>([&s](msg::PrefixEvents::Reader in) { s.prefixes(in); }),
       [&s](const describe_leases&) { return leases_report{s.policy->leases()}; },
-      supervision::answers_for_itself(
-          self,
-          [&s] {
-            return supervision::actor_facts{{"leases", std::to_string(s.policy->open_leases())}};
-          }),
+      [&s](const control::describe_load&) { return s.account(); },
+      supervision::answers_for_itself(self,
+                                      [&s] {
+                                        return supervision::actor_facts{
+                                            {"leases", std::to_string(s.policy->open_leases())},
+                                            {"state", msg::state_name(s.state)},
+                                            {"misrouted", std::to_string(s.misrouted)}};
+                                      }),
   };
 }
 

@@ -193,7 +193,7 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
 bool router_policy::prefixes(const std::string& name, std::uint64_t generation,
                              std::uint64_t sequence, bool reset,
                              const std::vector<std::uint64_t>& added,
-                             const std::vector<std::uint64_t>& dropped) {
+                             const std::vector<std::uint64_t>& dropped, bool more) {
   auto* known = incarnation(id_of(name), generation);
   if (!known) return true;
   auto& w = *known;
@@ -201,15 +201,41 @@ bool router_policy::prefixes(const std::string& name, std::uint64_t generation,
     index_.leave(w.holder);
     w.holder = index_.join();
     w.unheeded = 0;
+    w.telling = true;
+    w.told = false;
   } else if (w.unheeded > 0 || sequence != w.next_event) {
+    w.telling = w.told = false;
     return w.unheeded++ % resync_again_messages != 0;
   }
   w.next_event = sequence + 1;
+  if (w.telling && !more) {
+    w.telling = false;
+    w.told = true;
+  }
   index_.drop(w.holder, dropped);
   const auto held = std::min(index_.held(w.holder), limits_.blocks_per_worker_max);
   index_.add(w.holder,
              std::span{added}.first(std::min(added.size(), limits_.blocks_per_worker_max - held)));
   return true;
+}
+
+void router_policy::expect_all(const std::string& name, std::uint64_t generation) {
+  auto* known = incarnation(id_of(name), generation);
+  if (!known) return;
+  known->telling = known->told = false;
+  // As after a gap that was asked about.
+  known->unheeded = std::max<std::uint32_t>(known->unheeded, 1);
+}
+
+std::vector<router_policy::incomplete> router_policy::untold() const {
+  std::vector<incomplete> all;
+  for (const auto& w : workers_) {
+    const auto state = w.entry.state;
+    if (!w.present || w.told) continue;
+    if (state == msg::EntryState::READY || state == msg::EntryState::DRAINING)
+      all.push_back({w.entry.name, w.entry.generation, state == msg::EntryState::READY});
+  }
+  return all;
 }
 
 double router_policy::cached_share(const std::string& model) const {

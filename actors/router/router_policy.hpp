@@ -196,11 +196,24 @@ class router_policy {
 
   void report(const std::string& worker, std::uint64_t generation, const worker_report& r,
               time_point now = {});
-  /// Numbered messages; false: there is a gap, ask for everything again.
+  /// Numbered messages; false: there is a gap, ask for everything again. `more`: of what comes
+  /// since a reset, this is not the last.
   [[nodiscard]] bool prefixes(const std::string& worker, std::uint64_t generation,
                               std::uint64_t sequence, bool reset,
                               const std::vector<std::uint64_t>& added,
-                              const std::vector<std::uint64_t>& dropped);
+                              const std::vector<std::uint64_t>& dropped, bool more = false);
+  /// It has been asked for everything: what it says before that is void.
+  void expect_all(const std::string& worker, std::uint64_t generation);
+  /// Workers that jobs are given to, or that drain, and that have not told all that they hold.
+  struct incomplete {
+    std::string worker;
+    std::uint64_t generation = 0;
+    bool ready = false;
+  };
+  std::vector<incomplete> untold() const;
+
+  /// So many shards decide at the same time.
+  void set_shards(std::uint32_t shards) { limits_.shards = shards; }
 
   struct worker_view {
     directory::entry entry;
@@ -274,7 +287,9 @@ class router_policy {
     speed_meter speeds;
     capacity::cost_model costs = capacity::cost_model::assumed();
     std::uint64_t next_event = 0;
-    std::uint32_t unheeded = 0;  ///< messages since a gap
+    std::uint32_t unheeded = 0;  ///< messages since a gap, or since it was asked for everything
+    bool telling = false;        ///< everything that it holds, part by part
+    bool told = false;           ///< everything, and nothing was missed since
     std::uint64_t leased_tokens = 0;
     std::uint32_t interval = 0;
     time_point interval_began{};

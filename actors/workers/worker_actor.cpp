@@ -39,8 +39,8 @@ caf::behavior behavior(caf::stateful_actor<worker_state>* self, worker_options o
       on<msg::EngineCommand>([&s](const link::origin& from, msg::EngineCommand::Reader in) {
         s.command(from.from.name, in);
       }),
-      on<msg::PrefixResync>([&s](msg::PrefixResync::Reader) {
-        s.tell_prefixes({s.blocks.begin(), s.blocks.end()}, {}, true);
+      on<msg::PrefixResync>([&s](const link::origin& from, msg::PrefixResync::Reader) {
+        s.tell_all_prefixes(from.from.name);
       }),
       [&s](const prepared& x) { s.about(x.id, [&] { s.submitted(x); }); },
       [&s](const hand_over_opened& x) { s.opened(x); },

@@ -422,7 +422,7 @@ void worker_state::happened(engine_events& x) {
       reap(*j);
     }
   if (!x.blocks_added.empty() || !x.blocks_dropped.empty())
-    tell_prefixes(x.blocks_added, x.blocks_dropped, false);
+    note_prefixes(x.blocks_added, x.blocks_dropped);
 }
 
 // -- ends --------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ void worker_state::report() {
   d->setIdle(idle_told);
   d->setHold(hold_number);
   auto e = std::move(d).freeze();
-  if (!e) return told_too_much(options.router, e.error());
-  options.office->send({options.router, 0}, me(), *e);
+  if (!e) return told_too_much("the router", e.error());
+  for (const auto& shard : options.shards) options.office->send({shard, 0}, me(), *e);
   options.office->send({options.launcher, 0}, me(), *std::move(e));
 }
 
@@ -121,12 +121,22 @@ void worker_state::check_idle() {
     check_idle_soon();  // the engine's gauges follow at the end of its step
 }
 
-void worker_state::tell_prefixes(const std::vector<std::uint64_t>& added,
+/// Every shard knows of all blocks, whichever keys it has.
+void worker_state::note_prefixes(const std::vector<std::uint64_t>& added,
+                                 const std::vector<std::uint64_t>& dropped) {
+  for (auto h : dropped) blocks.erase(h);
+  blocks.insert(added.begin(), added.end());
+  for (const auto& shard : options.shards) tell_prefixes(shard, added, dropped, false);
+}
+
+/// To the one that asks: the others have missed nothing.
+void worker_state::tell_all_prefixes(const std::string& shard) {
+  if (std::find(options.shards.begin(), options.shards.end(), shard) != options.shards.end())
+    tell_prefixes(shard, {blocks.begin(), blocks.end()}, {}, true);
+}
+
+void worker_state::tell_prefixes(const std::string& shard, const std::vector<std::uint64_t>& added,
                                  const std::vector<std::uint64_t>& dropped, bool reset) {
-  if (!reset) {
-    for (auto h : dropped) blocks.erase(h);
-    blocks.insert(added.begin(), added.end());
-  }
   std::size_t a = 0, b = 0;
   bool first = true;
   do {
@@ -135,15 +145,16 @@ void worker_state::tell_prefixes(const std::vector<std::uint64_t>& added,
     msg::draft<msg::PrefixEvents> d{256 + (adds + drops) * 8};
     d->setWorker(options.self.name);
     d->setGeneration(options.self.generation);
-    d->setSequence(next_prefix_event++);
+    d->setSequence(next_prefix_event[shard]++);
     d->setReset(reset && std::exchange(first, false));
     auto more = d->initAdded(static_cast<unsigned>(adds));
     for (unsigned i = 0; i < adds; ++i) more.set(i, added[a + i]);
     auto gone = d->initDropped(static_cast<unsigned>(drops));
     for (unsigned i = 0; i < drops; ++i) gone.set(i, dropped[b + i]);
-    send(options.router, std::move(d));
     a += adds;
     b += drops;
+    d->setMore(reset && (a < added.size() || b < dropped.size()));
+    send(shard, std::move(d));
   } while (a < added.size() || b < dropped.size());
 }
 

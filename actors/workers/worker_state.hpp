@@ -67,7 +67,7 @@ struct worker_state {
   bool idle_told = false;
   bool idle_check_due = false;
   std::unordered_set<std::uint64_t> blocks;  ///< prefixes here, for a shard that asks again
-  std::uint64_t next_prefix_event = 0;
+  std::map<std::string, std::uint64_t> next_prefix_event;  ///< by shard: each counts for itself
   float bytes_per_token = 0;
   health::tokeniser_watch tokenisers;
   std::uint64_t faults = 0;          ///< jobs that the engine itself failed
@@ -152,7 +152,10 @@ struct worker_state {
   void report_regularly();
   void check_idle_soon();
   void check_idle();
-  void tell_prefixes(const std::vector<std::uint64_t>& added,
+  void note_prefixes(const std::vector<std::uint64_t>& added,
+                     const std::vector<std::uint64_t>& dropped);
+  void tell_all_prefixes(const std::string& shard);
+  void tell_prefixes(const std::string& shard, const std::vector<std::uint64_t>& added,
                      const std::vector<std::uint64_t>& dropped, bool reset);
   void announce();
   void peer_ended(msg::PeerEnded::Reader peer);

@@ -187,7 +187,7 @@ std::string books_text(const std::vector<troupe::console::host_books>& all) {
                         number(h.hub.prompt_bytes), number(h.hub.leases.size()), number(jobs), none,
                         none, none, none});
     }
-    if (h.has_router)
+    if (!h.shards.empty())
       t.rows.push_back({"router", none, none, number(h.leases.size() + h.leases_left_out), none,
                         none, none, none, none});
     for (const auto& e : h.engines)

@@ -3,7 +3,7 @@
 #include "actors/crash/shared_board.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/link/system_config.hpp"
-#include "actors/router/router_actor.hpp"
+#include "actors/router/shard_name.hpp"
 #include "actors/supervision/watch.hpp"
 #include "actors/workers/offload.hpp"
 #include "actors/workers/worker_actor.hpp"
@@ -229,7 +229,7 @@ class engine_process {
     workers::worker_options w;
     w.self = self_;
     w.launcher = launcher_;
-    w.router = router::router_name;
+    w.shards = router::shard_names(cluster_.routers.size());
     w.report_interval = cluster_.health.report_interval;
     w.stall.still_max = cluster_.health.hang_timeout;
     w.office = office;

@@ -73,17 +73,15 @@ std::vector<request::desk::model_state> lasting_desk::models() {
 
 data_plane::data_plane(caf::actor_system& system, const config::cluster& cluster,
                        data_plane_ground ground)
-    : system_(system), cluster_(cluster), ground_(std::move(ground)) {
+    : system_(system), cluster_(cluster), ground_(std::move(ground)),
+      shards_(std::make_shared<control::shard_map>(
+          router::shard_names(std::max<std::size_t>(1, cluster.routers.size())))) {
   keys_->set(admission::keys_of(cluster_));
   limits_ = admission::limits_of(cluster_);
 }
 
 data_plane::~data_plane() {
   if (opened_) caf::anon_send_exit(opened_, caf::exit_reason::user_shutdown);
-}
-
-bool data_plane::router_here() const {
-  return !cluster_.routers.empty() && cluster_.routers.front().host == ground_.host;
 }
 
 const config::gateway* data_plane::gateway_here() const {
@@ -105,21 +103,11 @@ std::optional<capacity::cost_model> data_plane::costs_of(const std::string& pool
 }
 
 void data_plane::add_children(std::vector<supervision::child_spec>& children) {
-  if (router_here()) {
-    children.push_back({router::router_name, [this](std::uint64_t) -> expected<caf::actor> {
-                          router::router_options o;
-                          o.host = ground_.host;
-                          o.limits.decode_prefills_tokens_max =
-                              cluster_.routers.front().decode_prefills_tokens_max;
-                          for (const auto& h : cluster_.hosts) o.places[h.name] = h.place;
-                          o.models = model_names(cluster_);
-                          o.office = ground_.office;
-                          o.directory = ground_.directory;
-                          o.first_lease = ground_.first_lease;
-                          o.costs = ground_.costs;
-                          return router::spawn_router(system_, std::move(o));
-                        }});
-  }
+  for (std::size_t n = 0; n < cluster_.routers.size(); ++n)
+    if (cluster_.routers[n].host == ground_.host)
+      children.push_back({router::shard_name(n), [this, n](std::uint64_t generation) {
+                            return start_shard(n, generation);
+                          }});
   if (gateway_here())
     children.push_back({admission::budgets_name(ground_.host),
                         [this](std::uint64_t generation) -> expected<caf::actor> {
@@ -149,6 +137,7 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          o.metrics = metrics_;
          o.gateways = gateway_hosts();
          for (const auto& p : cluster_.pools) o.step_tokens[p.name] = p.step_tokens;
+         o.shards = shards_;
          const std::lock_guard tenants{tenants_mutex_};
          // Requests come in at gateways only.
          if (gateway_here()) o.tenants = limits_;
@@ -158,6 +147,24 @@ void data_plane::add_children(std::vector<supervision::child_spec>& children) {
          hub_ = hub;
          return hub.actor;
        }});
+}
+
+expected<caf::actor> data_plane::start_shard(std::size_t n, std::uint64_t generation) {
+  router::router_options o;
+  o.host = ground_.host;
+  o.name = router::shard_name(n);
+  o.generation = generation;
+  o.limits.decode_prefills_tokens_max = cluster_.routers[n].decode_prefills_tokens_max;
+  for (const auto& h : cluster_.hosts) o.places[h.name] = h.place;
+  o.models = model_names(cluster_);
+  o.office = ground_.office;
+  o.directory = ground_.directory;
+  // Each incarnation's numbers are its own.
+  if (ground_.first_lease != 0)
+    o.first_lease = (ground_.first_lease ^ generation * 0x9E37'79B9'7F4A'7C15ULL) | 1U;
+  o.costs = ground_.costs;
+  o.assigned = shards_->get();
+  return router::spawn_router(system_, std::move(o));
 }
 
 void data_plane::take_over(const config::cluster& next) {
@@ -182,7 +189,6 @@ void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t gener
 
 void data_plane::announce() {
   const auto generation = ground_.next_generation();
-  if (router_here()) set_entry(router::router_name, msg::Role::ROUTER, generation);
   set_entry(request::hub_name(ground_.host), msg::Role::REQUESTS, generation);
   if (gateway_here())
     set_entry(admission::budgets_name(ground_.host), msg::Role::BUDGETS, generation);

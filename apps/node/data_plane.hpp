@@ -3,6 +3,7 @@
 #include "actors/admission/current_keys.hpp"
 #include "actors/admission/gate.hpp"
 #include "actors/capacity/cost_model.hpp"
+#include "actors/control/shard_map.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/link/post_office.hpp"
 #include "actors/request/hub.hpp"
@@ -59,7 +60,7 @@ struct data_plane_ground {
   std::map<std::string, capacity::cost_model> costs = {};             ///< calibrated, by pool
 };
 
-/// What of the data plane runs in a node: the router shard where the cluster file puts it, the
+/// What of the data plane runs in a node: the router shards that the cluster file puts here, the
 /// request hub, and the gateway of this host, if it has one. Outlives the node's supervisor.
 class data_plane {
  public:
@@ -72,7 +73,7 @@ class data_plane {
   /// is ready. Errors: as `gateway::http_gateway::start`; the message begins with the place in the
   /// cluster file.
   expected<void> open_gateway();
-  /// Router and hub, as children of the node's supervisor.
+  /// Router shards and hub, as children of the node's supervisor.
   void add_children(std::vector<supervision::child_spec>& children);
   /// The gateway, if it is here, under a supervisor of its own; last, so that it is stopped before
   /// what its answers need.
@@ -89,6 +90,7 @@ class data_plane {
   /// Where requests are put in; lasts as long as this, whatever happens to the hub. Any thread.
   std::shared_ptr<request::desk> front() { return desk_; }
   std::shared_ptr<directory::directory_view> view() { return ground_.view; }
+  std::shared_ptr<control::shard_map> shards() { return shards_; }
   /// The current incarnation of the hub; empty before its first start. For whoever looks into the
   /// books.
   request::hub current_hub();
@@ -101,7 +103,7 @@ class data_plane {
 
  private:
   const config::gateway* gateway_here() const;
-  bool router_here() const;
+  expected<caf::actor> start_shard(std::size_t n, std::uint64_t generation);
   std::vector<std::string> gateway_hosts() const;
   std::optional<capacity::cost_model> costs_of(const std::string& pool) const;
   std::string gateway_name() const { return "gateway/" + ground_.host; }
@@ -117,6 +119,8 @@ class data_plane {
   std::vector<admission::tenant_limits> limits_;
   caf::actor budgets_;  ///< the current incarnation
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
+  /// Who of the shards has which keys, as this node was last told; the cluster file's until then.
+  std::shared_ptr<control::shard_map> shards_;
   /// Hub and gateway count here, whichever incarnation.
   std::shared_ptr<prometheus::Registry> metrics_ = std::make_shared<prometheus::Registry>();
   std::mutex hub_mutex_;

@@ -2,7 +2,7 @@
 
 #include "actors/crash/shared_board.hpp"
 #include "actors/launcher/launcher_actor.hpp"
-#include "actors/router/router_actor.hpp"
+#include "actors/router/shard_name.hpp"
 #include "actors/supervision/watch.hpp"
 #include "gpu/engine/make_engine.hpp"
 #include "gpu/text/byte_text_model.hpp"
@@ -195,7 +195,7 @@ void engine_process::serve() {
   workers::worker_options w;
   w.self = self_;
   w.launcher = launcher_;
-  w.router = router::router_name;
+  w.shards = router::shard_names(world_.cluster->routers.size());
   w.report_interval = world_.cluster->health.report_interval;
   w.stall.still_max = world_.cluster->health.hang_timeout;
   w.office = office_;

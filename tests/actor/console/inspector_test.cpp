@@ -40,7 +40,8 @@ struct scene : records, test::deterministic_system {
     e.state = msg::EntryState::READY;
     all["both/p/other.0"] = e;
     all["both/p/other.0"].host = "other";
-    all[router::router_name].host = "h";
+    all["router/0"].host = "h";
+    all["router/0"].role = msg::Role::ROUTER;
     view->set(std::make_shared<directory::snapshot>(all));
     supervision::supervisor_options o;
     o.name = "root";
@@ -49,7 +50,7 @@ struct scene : records, test::deterministic_system {
                                 [this](caf::event_based_actor* self, int) { return hub(self); }, 0);
                           }});
     o.children.push_back(
-        {router::router_name, [this](std::uint64_t) -> expected<caf::actor> {
+        {"router/0", [this](std::uint64_t) -> expected<caf::actor> {
            return system.spawn(
                [](caf::event_based_actor* self, int) -> caf::behavior {
                  self->set_default_handler(caf::drop);
@@ -81,7 +82,7 @@ struct scene : records, test::deterministic_system {
               r.generation = 2;
               r.requests.push_back({{0, 9}, "ext", "m", 1'500ms, 100});
               r.jobs[{"both/p/h.0", 7}] = {{{0, 9}, 0, 1}};
-              r.leases = {5};
+              r.leases = {{"router/0", 5}};
               r.tickets = 1;
               r.held_bytes = 100;
               p.deliver(r);
@@ -138,7 +139,7 @@ TEST_CASE_METHOD(scene,
   told([](msg::NodeReport::Reader in) {
     const auto b = console::read(in.getBooks(), "h");
     CHECK(b.has_hub);
-    CHECK(b.has_router);
+    CHECK(b.shards == std::vector<std::string>{"router/0"});
     CHECK(b.silent.empty());
     CHECK(b.engines.size() == 1);
     CHECK(b.hub.left_out == 0);
@@ -158,7 +159,7 @@ TEST_CASE_METHOD(scene, "who doesn't tell his books in time is named, and the ot
   told([](msg::NodeReport::Reader in) {
     const auto b = console::read(in.getBooks(), "h");
     CHECK_FALSE(b.has_hub);
-    CHECK(b.has_router);
+    CHECK(b.shards == std::vector<std::string>{"router/0"});
     CHECK(b.silent == lines{"requests/h", "both/p/h.0"});
   });
 }

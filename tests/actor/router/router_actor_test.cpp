@@ -7,6 +7,7 @@
 #include <set>
 
 using namespace troupe;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -17,15 +18,18 @@ struct fixture : test::deterministic_system {
   caf::actor worker = capture();
   caf::actor router;
   std::map<std::string, capacity::cost_model> costs;
+  std::shared_ptr<const control::assignment> assigned;
 
   fixture() {
     office->bind("requests/h", 0, requests);
     office->bind("both/p/a.0", 7, worker);
     start(1'000);
   }
-  void start(std::uint64_t first_lease) {
+  void start(std::uint64_t first_lease, std::uint64_t generation = 0) {
     router::router_options o;
     o.host = "r";
+    o.generation = generation;
+    o.assigned = assigned;
     o.models = {"m"};
     o.places["h"] = {"r", "z", "a", "h"};
     o.office = office;
@@ -65,16 +69,53 @@ struct fixture : test::deterministic_system {
   void send(const std::string& from, msg::draft<Schema>&& d, std::uint64_t generation = 7) {
     auto e = std::move(d).freeze();
     REQUIRE(e);
-    office->send({router::router_name, 0}, {from, generation}, *std::move(e));
+    office->send({std::string{"router/0"}, 0}, {from, generation}, *std::move(e));
     run();
   }
-  void events(std::uint64_t sequence, bool reset = false) {
+  /// States that the shard has announced since the last time.
+  std::vector<msg::EntryState> announced() {
+    std::vector<msg::EntryState> all;
+    for (const auto& x : take<directory::set_entry>(directory)) {
+      CHECK(x.value.name == "router/0");
+      CHECK(x.value.role == msg::Role::ROUTER);
+      all.push_back(x.value.state);
+    }
+    return all;
+  }
+  /// Workers that were asked for everything since the last time.
+  std::size_t asked() { return take_envelopes<msg::PrefixResync>(worker).size(); }
+  /// Entries of these names on their hosts, and of nobody else.
+  struct seat {
+    std::string name;
+    msg::Role role;
+    std::string host;
+    msg::EntryState state = msg::EntryState::READY;
+  };
+  void sees(const std::vector<seat>& all) {
+    directory::snapshot now;
+    directory::change c;
+    for (const auto& s : all) {
+      auto& e = now[s.name];
+      e.name = s.name;
+      e.role = s.role;
+      e.host = s.host;
+      e.state = s.state;
+      e.generation = 7;
+      e.model = s.role == msg::Role::BOTH ? "m" : "";
+      c.added_or_changed.push_back(e);
+    }
+    caf::anon_send(router,
+                   directory::directory_changed{c, std::make_shared<directory::snapshot>(now), ""});
+    run();
+  }
+  void events(std::uint64_t sequence, bool reset = false, bool more = false) {
     msg::draft<msg::PrefixEvents> d;
     d->setWorker("both/p/a.0");
     d->setGeneration(7);
     d->setSequence(sequence);
     d->setReset(reset);
-    d->initAdded(1).set(0, 42);
+    d->setMore(more);
+    d->initAdded(1).set(0, 42 + sequence);
     send("both/p/a.0", std::move(d));
   }
 };
@@ -141,7 +182,9 @@ TEST_CASE_METHOD(
     fixture,
     "a gap in prefix events asks that worker for everything, once; then its prefixes count") {
   tell(msg::EntryState::READY);
-  events(0);
+  CHECK(asked() == 1);  // it may have held something before this shard began
+  events(0, true);
+  events(1);
   CHECK(pending(worker) == 0);
   events(5);
   events(6);
@@ -164,7 +207,7 @@ TEST_CASE_METHOD(
                                                       ""});
   run();
   auto garble = [&]<class Schema>(Schema*) {
-    office->send({router::router_name, 0}, {"requests/h", 0}, test::unreadable<Schema>());
+    office->send({std::string{"router/0"}, 0}, {"requests/h", 0}, test::unreadable<Schema>());
   };
 #define GARBLE(Schema) garble(static_cast<msg::Schema*>(nullptr));
   TROUPE_ENVELOPE_SCHEMAS(GARBLE)
@@ -222,7 +265,7 @@ TEST_CASE_METHOD(fixture, "two incarnations of the router give different leases"
   for (int i = 0; i < 3; ++i) {
     caf::anon_send_exit(router, caf::exit_reason::kill);
     run();
-    CHECK_FALSE(office->knows(router::router_name));
+    CHECK_FALSE(office->knows(std::string{"router/0"}));
     start(0);
     tell(msg::EntryState::READY);
     ask();
@@ -230,4 +273,184 @@ TEST_CASE_METHOD(fixture, "two incarnations of the router give different leases"
       leases.insert(msg::view<msg::Route> { e } -> getLease());
   }
   CHECK(leases.size() == 3);
+}
+
+TEST_CASE_METHOD(fixture, "a shard is ready when it sees every host and knows what all ready "
+                          "workers hold") {
+  CHECK(announced() == std::vector{msg::EntryState::STARTING});
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"}});
+  CHECK(asked() == 1);
+  events(0, true);
+  CHECK(announced().empty());  // nothing of host h is there
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"}, {"requests/h", msg::Role::REQUESTS, "h"}});
+  CHECK(announced() == std::vector{msg::EntryState::READY});
+  CHECK(asked() == 0);
+  // Once ready, it stays so.
+  events(9);
+  CHECK(announced().empty());
+}
+
+TEST_CASE_METHOD(fixture,
+                 "everything may come in several messages: ready is who has the last one") {
+  announced();
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"},
+        {"both/p/b.0", msg::Role::BOTH, "b", msg::EntryState::LOADING},
+        {"requests/h", msg::Role::REQUESTS, "h"}});
+  // What it says before it has heard the question is in the answer, too.
+  events(3);
+  events(4, true, true);
+  events(5, false, true);
+  CHECK(announced().empty());
+  events(6);
+  CHECK(announced() == std::vector{msg::EntryState::READY});
+  CHECK(asked() == 1);
+}
+
+TEST_CASE_METHOD(fixture, "a part of everything that is lost is noticed, and asked for again") {
+  announced();
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"}, {"requests/h", msg::Role::REQUESTS, "h"}});
+  CHECK(asked() == 1);
+  events(4, true, true);
+  events(6);
+  CHECK(announced().empty());
+  CHECK(asked() == 1);
+  events(7, true);
+  CHECK(announced() == std::vector{msg::EntryState::READY});
+}
+
+TEST_CASE_METHOD(fixture, "a worker that does not answer is asked again, and not waited for long") {
+  announced();
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"}, {"requests/h", msg::Role::REQUESTS, "h"}});
+  CHECK(asked() == 1);
+  advance(router::ask_again_after + 50ms);
+  CHECK(asked() == 1);
+  advance(router::complete_within - router::ask_again_after - 150ms);
+  CHECK(announced().empty());
+  advance(150ms);
+  CHECK(announced() == std::vector{msg::EntryState::READY});
+  advance(10s);
+  CHECK(asked() > 3);
+  events(8, true);
+  advance(10s);
+  const auto late = asked();
+  CHECK(late <= 1);
+  advance(10s);
+  CHECK(asked() == 0);
+}
+
+TEST_CASE_METHOD(fixture, "a worker that was out of sight is asked again: what it said meanwhile "
+                          "is lost") {
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"}});
+  events(0, true);
+  CHECK(asked() == 1);
+  directory::entry e;
+  e.name = "both/p/a.0";
+  e.generation = 7;
+  caf::anon_send(router, directory::directory_changed{
+                             {{}, {e}}, std::make_shared<directory::snapshot>(), "a"});
+  run();
+  sees({{"both/p/a.0", msg::Role::BOTH, "a"}});
+  CHECK(asked() == 1);
+  // A younger one, too.
+  tell(msg::EntryState::READY);
+  CHECK(asked() == 0);
+}
+
+TEST_CASE_METHOD(fixture, "a shard leaves the directory with its end, and a late word of an "
+                          "earlier incarnation doesn't unbind the next") {
+  caf::anon_send_exit(router, caf::exit_reason::kill);
+  run();
+  CHECK(take<directory::remove_entry>(directory).size() == 1);
+  start(1'000, 5);
+  const auto first = router;
+  start(2'000, 6);
+  caf::anon_send_exit(first, caf::exit_reason::kill);
+  run();
+  const auto gone = take<directory::remove_entry>(directory);
+  REQUIRE(gone.size() == 1);
+  CHECK(gone[0].name == "router/0");
+  CHECK(gone[0].generation == 5);
+  tell(msg::EntryState::READY);
+  ask();
+  const auto routes = take_envelopes<msg::Route>(requests);
+  REQUIRE(routes.size() == 1);
+  CHECK(routes[0].first.from.generation == 6);
+}
+
+TEST_CASE_METHOD(fixture, "a question about a key of another shard's is answered, and counted") {
+  assigned = std::make_shared<const control::assignment>(
+      control::assignment::make({3, 1}, {"router/0", "router/1"}, {{0, {0}}, {100, {1}}}).value());
+  start(5'000);
+  tell(msg::EntryState::READY);
+  auto ask_with = [&](std::uint64_t key) {
+    msg::draft<msg::RouteRequest> d;
+    d->initKey();
+    d->setReplyTo("requests/h");
+    d->setModel("m");
+    d->setShardKey(key);
+    send("requests/h", std::move(d));
+    CHECK(take_envelopes<msg::Route>(requests).size() == 1);
+  };
+  auto account = [&] {
+    caf::scoped_actor me{system};
+    me->send(router, control::describe_load{});
+    run();
+    control::shard_load l;
+    me->receive([&](const control::shard_load& x) { l = x; });
+    return l;
+  };
+  ask_with(99);
+  CHECK(account().misrouted == 0);
+  ask_with(100);
+  CHECK(account().requests == 2);
+  CHECK(account().misrouted == 1);
+  CHECK(account().goes_by == control::assignment_number{3, 1});
+  const auto assign = [&](control::assignment_number number, std::uint16_t all_to) {
+    msg::draft<msg::Assignment> d;
+    control::write(
+        *d, control::assignment::make(number, {"router/0", "router/1"}, {{0, {all_to}}}).value());
+    send("control", std::move(d));
+  };
+  assign({3, 2}, 0);
+  ask_with(100);
+  CHECK(account().misrouted == 1);
+  assign({2, 9}, 1);  // of a control host that has been replaced
+  ask_with(100);
+  CHECK(account().misrouted == 1);
+  CHECK(account().goes_by == control::assignment_number{3, 2});
+}
+
+TEST_CASE_METHOD(fixture, "of two ready shards one passes a worker's report on") {
+  auto report = [&] {
+    msg::draft<msg::WorkerReport> d;
+    d->setWorker("both/p/a.0");
+    d->setGeneration(7);
+    auto e = std::move(d).freeze();
+    REQUIRE(e);
+    for (const auto* shard : {"router/0", "router/1"})
+      office->send({shard, 0}, {"both/p/a.0", 7}, *e);
+    run();
+    return take_envelopes<msg::WorkerReport>(requests).size();
+  };
+  const auto first = router;
+  router::router_options o;
+  o.name = "router/1";
+  o.models = {"m"};
+  o.office = office;
+  o.directory = directory;
+  const auto second = own(router::spawn_router(system, std::move(o)));
+  run();
+  const std::vector<seat> both{{"requests/h", msg::Role::REQUESTS, "h"},
+                               {"router/0", msg::Role::ROUTER, "r"},
+                               {"router/1", msg::Role::ROUTER, "r"}};
+  for (const auto& who : {first, second}) {
+    router = who;
+    sees(both);
+  }
+  CHECK(report() == 1);
+  for (const auto& who : {first, second}) {
+    router = who;
+    sees({both[0], both[1]});
+  }
+  CHECK(report() == 1);
 }

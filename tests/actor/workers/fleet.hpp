@@ -86,7 +86,8 @@ struct fleet : deterministic_system {
   caf::actor router;
   request::hub hub;
   std::uint64_t next_id = 1;
-  bool names_only = false;  ///< ends are told without the address
+  bool names_only = false;                         ///< ends are told without the address
+  std::vector<std::string> shards = {"router/0"};  ///< that workers tell of themselves
 
   // Sessions of hand-overs take the machine's own clock; ours goes on from there.
   fleet()
@@ -186,7 +187,7 @@ struct fleet : deterministic_system {
     workers::worker_options w;
     w.self = e;
     w.launcher = "launcher/test";
-    w.router = router::router_name;
+    w.shards = shards;
     w.office = office;
     w.host = m->host;
     w.text = text;

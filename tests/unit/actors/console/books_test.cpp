@@ -23,13 +23,14 @@ struct world {
 
   world() {
     h0.host = "h0";
-    h0.has_hub = h0.has_router = true;
+    h0.has_hub = true;
+    h0.shards = {"router/0"};
     h0.hub.requests = {id};
     h0.hub.tickets = 1;
     h0.hub.prompt_bytes = 100;
     h0.hub.jobs = {{prefill, {key}}, {decode, {key}}};
-    h0.hub.leases = {5};
-    h0.leases = {{5, "h0", 1, prefill.first, decode.first, 30}};
+    h0.hub.leases = {{"router/0", 5}};
+    h0.leases = {{5, "h0", 1, prefill.first, decode.first, 30, "router/0"}};
     h0.engines = {engine(prefill)};
     h1.host = "h1";
     h1.has_hub = true;
@@ -60,7 +61,8 @@ TEST_CASE("books that balance have no line, with work and at rest") {
   CHECK(sum(w.all()).kv_tokens == 40);
   host_books rest;
   rest.host = "h0";
-  rest.has_hub = rest.has_router = true;
+  rest.has_hub = true;
+  rest.shards = {"router/0"};
   auto idle = world::engine(decode);
   idle.keys.clear();
   idle.key_count = idle.jobs = idle.referenced = 0;  // cached prefixes are nobody's
@@ -85,14 +87,20 @@ TEST_CASE("whatever is held by one side only is a line") {
   const std::vector<row> rows = {
       {"a lease that its hub has lost",
        [](world& w) { w.h0.hub.leases.clear(); },
-       {"lease 0000000000000005: the router gave it to requests/h0, which doesn't hold it"}},
+       {"lease 0000000000000005: router/0 gave it to requests/h0, which doesn't hold it"}},
       {"a lease of a host that is gone",
        [](world& w) { w.h0.leases[0].host = "h9"; },
-       {"lease 0000000000000005: requests/h0 holds it, and the router doesn't know it",
-        "lease 0000000000000005: the router gave it to host h9, which did not answer"}},
+       {"lease 0000000000000005: requests/h0 holds it, and router/0 doesn't know it",
+        "lease 0000000000000005: router/0 gave it to host h9, which did not answer"}},
+      {"a lease that another shard has given",
+       [](world& w) {
+         w.h1.shards = {"router/1"};
+         w.h1.leases = {{5, "h0", 1, "", decode.first, 30, "router/1"}};
+       },
+       {"lease 0000000000000005: router/1 gave it to requests/h0, which doesn't hold it"}},
       {"a lease that the router has forgotten",
        [](world& w) { w.h0.leases.clear(); },
-       {"requests/h0 holds it, and the router doesn't know it"}},
+       {"requests/h0 holds it, and router/0 doesn't know it"}},
       {"a job that no hub holds",
        [](world& w) { w.h0.hub.jobs.erase(decode); },
        {"/0/1 at decode/d/h1.0: no request holds it"}},
@@ -156,7 +164,7 @@ TEST_CASE("whatever is held by one side only is a line") {
        {"decode/d/h1.0: too many jobs", "requests/h0: too many holdings"}},
       {"leases that were cut",
        [](world& w) { w.h0.leases_left_out = 1; },
-       {"router: too many leases"}},
+       {"shards of h0: too many leases"}},
   };
   for (const auto& r : rows) {
     INFO(r.what);

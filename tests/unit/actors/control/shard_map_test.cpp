@@ -16,7 +16,10 @@ constexpr key64 key = 1'000;
 
 directory::snapshot known(const std::vector<std::string>& names) {
   directory::snapshot all;
-  for (const auto& n : names) all[n].name = n;
+  for (const auto& n : names) {
+    all[n].name = n;
+    all[n].state = msg::EntryState::READY;
+  }
   return all;
 }
 assignment two_replicas() { return assignment::make({}, four, {{0, {1, 2}}}).value(); }
@@ -36,6 +39,22 @@ TEST_CASE("a shard that the directory doesn't know is passed over: its replica, 
   const auto other = choose_shard(a, known({"router/0", "router/3"}), key, 0, 0);
   CHECK((other == "router/0" || other == "router/3"));
   CHECK(choose_shard(a, known({"router/3"}), key, 0, 0) == "router/3");
+}
+
+TEST_CASE("a shard that begins or drains is asked only when none is ready") {
+  const auto a = two_replicas();
+  auto all = known(four);
+  all["router/1"].state = msg::EntryState::STARTING;
+  CHECK(choose_shard(a, all, key, 0, 0) == "router/2");
+  all["router/2"].state = msg::EntryState::DRAINING;
+  const auto other = choose_shard(a, all, key, 0, 0);
+  CHECK((other == "router/0" || other == "router/3"));
+  all["router/0"].state = all["router/3"].state = msg::EntryState::STARTING;
+  CHECK(choose_shard(a, all, key, 0, 0) == "router/1");
+  CHECK(choose_shard(a, all, key, 0, 1) == "router/2");
+  // Not one that is nowhere, as long as another is there at all.
+  all.erase("router/1");
+  CHECK(choose_shard(a, all, key, 0, 0) == "router/2");
 }
 
 TEST_CASE("what did not answer is not asked again before all others were") {

@@ -82,6 +82,15 @@ TEST_CASE_METHOD(fixture, "a routing lease goes back once, when it is let go") {
   CHECK(std::string{in->getHost().cStr()} == "h");
 }
 
+TEST_CASE("leases of two shards with the same number are two") {
+  lease_book book;
+  book.add({"router/0", 5});
+  book.add({"router/1", 5});
+  book.remove({"router/0", 5});
+  book.remove({"router/0", 5});
+  CHECK(book.all() == std::vector<lease_book::lease>{{"router/1", 5}});
+}
+
 TEST_CASE("the book knows jobs by worker and life") {
   job_book book;
   const job_key a{{1, 1}, 0, 1}, b{{1, 1}, 1, 1}, c{{2, 1}, 0, 1};

@@ -213,7 +213,7 @@ TEST_CASE("of the longest prompt the beginning of the chain is sent, and every m
   for (std::size_t i = 0; i < p->chain.size(); ++i) p->chain[i] = i;
   submission s;
   s.prompts = {p};
-  auto asked = make_route_request(s, leg{0, 1}, {}, "requests/h");
+  auto asked = make_route_request(s, leg{0, 1}, {}, "requests/h", {});
   REQUIRE(asked);
   msg::view<msg::RouteRequest> in{*asked};
   REQUIRE(in->getChain().size() == chain_blocks_sent_max);
@@ -261,7 +261,8 @@ TEST_CASE("a route request says what a shard decides by") {
   s.prompts = {p, p};
   leg l{1, 2};
   l.exclude = {"both/p/a.0", "both/p/b.0"};
-  auto e = make_route_request(s, l, {{1, 2}, 1, 3}, "requests/h");
+  l.way.key = 77;
+  auto e = make_route_request(s, l, {{1, 2}, 1, 3}, "requests/h", {4, 5});
   REQUIRE(e);
   msg::view<msg::RouteRequest> in{*e};
   CHECK(msg::read(in->getKey()) == job_key{{1, 2}, 1, 3});
@@ -273,6 +274,9 @@ TEST_CASE("a route request says what a shard decides by") {
   REQUIRE(in->getExclude().size() == 2);
   CHECK(std::string{in->getExclude()[1].cStr()} == "both/p/b.0");
   CHECK(in->getResumedTokens() == 0);
+  CHECK(in->getShardKey() == 77);
+  CHECK(in->getTerm() == 4);
+  CHECK(in->getAssignmentGeneration() == 5);
 }
 
 TEST_CASE("a worker that fails a prompt again is the latest that did") {
@@ -288,7 +292,7 @@ TEST_CASE("whose request it is goes to the router and to both workers") {
   s.prompts = {std::make_shared<prompt_content>(content(100))};
   s.tenant = "acme";
   s.session = "one";
-  const auto asked = make_route_request(s, leg{0, 1}, {}, "requests/h");
+  const auto asked = make_route_request(s, leg{0, 1}, {}, "requests/h", {});
   REQUIRE(asked);
   msg::view<msg::RouteRequest> in{*asked};
   CHECK(std::string{in->getWorkload().cStr()} == "acme");

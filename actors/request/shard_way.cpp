@@ -1,0 +1,67 @@
+#include "actors/request/shard_way.hpp"
+
+#include "actors/control/shard_key.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace troupe::request {
+
+namespace {
+
+/// Blocks of a prompt that tell conversations apart, as in the choice of workers: what all prompts
+/// of a workload begin with is mostly shorter.
+constexpr std::size_t conversation_block = 7;
+
+/// A request's id is random.
+std::uint64_t number_of(const request_id& id, std::uint16_t prompt) {
+  return id.high ^ (id.low + prompt) * 0x9E37'79B9'7F4A'7C15ULL;
+}
+
+}  // namespace
+
+std::string session_name(const submission& s) {
+  return s.session.empty() || s.tenant.empty() ? s.session : s.tenant + "/" + s.session;
+}
+
+shard_way find_way(const submission& s, std::uint16_t prompt) {
+  const auto& chain = s.prompts[prompt]->chain;
+  const auto session = session_name(s);
+  const auto otherwise = number_of(s.id, prompt);
+  shard_way w;
+  w.key = control::shard_key(s.model, session, chain, otherwise);
+  // A session's key is of that session alone; a first block may begin many conversations.
+  w.draw = !session.empty() ? w.key
+           : chain.empty()  ? otherwise
+                            : chain[std::min(chain.size() - 1, conversation_block)];
+  return w;
+}
+
+void silent_shards::note(const std::string& shard, time_point now) {
+  const std::lock_guard lock{mutex_};
+  until_[shard] = now + silent_shard_rest;
+}
+
+bool silent_shards::rests(const std::string& shard, time_point now) const {
+  const std::lock_guard lock{mutex_};
+  if (until_.empty()) return false;
+  const auto i = until_.find(shard);
+  return i != until_.end() && now < i->second;
+}
+
+chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,
+                          const silent_shards& silent, const shard_way& way, std::uint32_t tried,
+                          silent_shards::time_point now) {
+  const auto a = map.get();
+  const auto nth = [&](std::uint32_t n) -> const std::string& {
+    return control::choose_shard(*a, all, way.key, way.draw, n);
+  };
+  const auto& first = nth(tried);
+  if (!silent.rests(first, now)) return {first, a->number()};
+  for (std::uint32_t more = 1; more < a->shards().size(); ++more)
+    if (const auto& other = nth(tried + more); !silent.rests(other, now))
+      return {other, a->number()};
+  return {first, a->number()};
+}
+
+}  // namespace troupe::request

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "actors/control/shard_map.hpp"
+#include "actors/request/submission.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace troupe::request {
+
+/// A shard that has left a question without an answer is asked again only after so long, as long as
+/// there are others: one that hangs while its node is well would cost each request the wait.
+inline constexpr std::chrono::milliseconds silent_shard_rest{5'000};
+
+/// How a prompt finds its shard: the same for all its attempts.
+struct shard_way {
+  control::key64 key = 0;
+  std::uint64_t draw = 0;  ///< among the shards of the key: one conversation stays at one
+};
+/// By the client's session, or else by the prompt; what is shorter than a block goes by its number.
+/// Pure.
+shard_way find_way(const submission& s, std::uint16_t prompt);
+
+/// The session's name at the shards: two tenants may call theirs alike.
+std::string session_name(const submission& s);
+
+/// Shards that have just left a question without an answer. Thread-safe.
+class silent_shards {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  void note(const std::string& shard, time_point now);
+  bool rests(const std::string& shard, time_point now) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, time_point> until_;  ///< of the shards of the cluster
+};
+
+/// The shard to ask and the assignment that says so; `tried` were asked in vain before.
+struct chosen_shard {
+  std::string name;
+  control::assignment_number by;
+};
+chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,
+                          const silent_shards& silent, const shard_way& way, std::uint32_t tried,
+                          silent_shards::time_point now);
+
+}  // namespace troupe::request

@@ -1,0 +1,302 @@
+// A hub among several router shards.
+
+#include "actors/control/shard_map.hpp"
+#include "actors/router/shard_name.hpp"
+#include "tests/actor/request/stage.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr std::size_t shard_count = 3;
+
+struct sharded : stage {
+  std::shared_ptr<control::shard_map> map;
+  std::vector<caf::actor> shards{router, capture(), capture()};
+
+  sharded() : sharded(std::make_shared<control::shard_map>(router::shard_names(shard_count))) {}
+  explicit sharded(const std::shared_ptr<control::shard_map>& m)
+      : stage(1'000, [m](request::hub_options& o, stage&) { o.shards = m; }), map(m) {
+    for (std::size_t n = 1; n < shard_count; ++n) office->bind(router::shard_name(n), 0, shards[n]);
+    for (std::size_t n = 0; n < shard_count; ++n) shard_is(n, msg::EntryState::READY, 70 + n);
+    for (const auto& s : shards) take_envelopes<msg::RouteRelease>(s);
+  }
+
+  void shard_is(std::size_t n, msg::EntryState state, std::uint64_t generation) {
+    auto& e = entries[router::shard_name(n)];
+    e.name = router::shard_name(n);
+    e.role = msg::Role::ROUTER;
+    e.state = state;
+    e.generation = generation;
+    tell({{e}, {}});
+  }
+  void shard_is_gone(std::size_t n) {
+    const auto e = entries.at(router::shard_name(n));
+    entries.erase(e.name);
+    tell({{}, {e}});
+  }
+  void tell(directory::change c) {
+    view->set(std::make_shared<directory::snapshot>(entries));
+    caf::anon_send(hub.actor, directory::directory_changed{std::move(c), view->get(), ""});
+    run();
+  }
+
+  struct question {
+    std::size_t shard = 0;
+    job_key key;
+    std::uint64_t shard_key = 0;
+    control::assignment_number by;
+  };
+  std::vector<question> questions() {
+    std::vector<question> all;
+    for (std::size_t n = 0; n < shard_count; ++n)
+      for (auto& [from, e] : take_envelopes<msg::RouteRequest>(shards[n])) {
+        msg::view<msg::RouteRequest> in{e};
+        all.push_back({n,
+                       msg::read(in->getKey()),
+                       in->getShardKey(),
+                       {in->getTerm(), in->getAssignmentGeneration()}});
+      }
+    return all;
+  }
+  question question_once() {
+    const auto all = questions();
+    REQUIRE(all.size() == 1);
+    return all.front();
+  }
+  /// Of one conversation, or of nobody's.
+  client ask(const std::string& session = {}, std::vector<std::uint64_t> chain = {}) {
+    capnp::MallocMessageBuilder b;
+    b.initRoot<msg::Completion>().getPrompt().setText("x");
+    auto content = std::make_shared<request::prompt_content>();
+    content->words = capnp::messageToFlatArray(b);
+    content->chain = std::move(chain);
+    request::submission s;
+    s.id = {0xD6E8'FEB8'6659'FD93ULL * next_id, next_id};
+    ++next_id;
+    s.external_id = "ext-" + std::to_string(s.id.low);
+    s.model = "m";
+    s.session = session;
+    s.prompts = {content};
+    s.timeout = 60s;
+    auto sink = std::make_shared<recording_sink>();
+    s.client = sink;
+    client result{sink, s.id, s.external_id};
+    REQUIRE(hub.front->submit(std::move(s)));
+    run();
+    return result;
+  }
+  void grant(std::size_t shard, const job_key& key, std::uint64_t lease, const played_worker& to) {
+    msg::draft<msg::Route> d;
+    write(d->initKey(), key);
+    d->setPlan(msg::TransferPlan::LOCAL);
+    auto out = d->initDecode();
+    out.setName(to.name);
+    out.setGeneration(to.generation);
+    d->setLease(lease);
+    to_hub(router::shard_name(shard), std::move(d));
+  }
+  std::vector<std::uint64_t> given_back(std::size_t shard) {
+    std::vector<std::uint64_t> all;
+    for (auto& [from, e] : take_envelopes<msg::RouteRelease>(shards[shard]))
+      for (auto l : msg::view<msg::RouteRelease> { e } -> getLeases()) all.push_back(l);
+    return all;
+  }
+  /// Hubs' starts that a shard was told of.
+  std::size_t starts_told(std::size_t shard) {
+    std::size_t n = 0;
+    for (auto& [from, e] : take_envelopes<msg::RouteRelease>(shards[shard]))
+      if (msg::view<msg::RouteRelease> { e } -> getLeases().size() == 0) {
+        CHECK(from.from.generation == 3);
+        ++n;
+      }
+    return n;
+  }
+  void assign(control::assignment_number number, std::size_t to) {
+    auto a = control::assignment::make(number, router::shard_names(shard_count),
+                                       {{0, {static_cast<std::uint16_t>(to)}}});
+    REQUIRE(a);
+    msg::draft<msg::Assignment> d;
+    control::write(*d, *a);
+    to_hub("control", std::move(d));
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(sharded, "a session stays at one shard, and many are spread over all") {
+  std::set<std::size_t> used;
+  for (int i = 0; i < 60; ++i) {
+    const auto name = "session " + std::to_string(i);
+    ask(name);
+    const auto first = question_once();
+    ask(name, {static_cast<std::uint64_t>(i), 9});
+    const auto again = question_once();
+    CHECK(first.shard == again.shard);
+    CHECK(first.shard_key == again.shard_key);
+    CHECK(map->get()->shard_of(first.shard_key) == router::shard_name(first.shard));
+    used.insert(first.shard);
+  }
+  CHECK(used.size() == shard_count);
+}
+
+TEST_CASE_METHOD(sharded, "without a session the prompt's beginning decides, and without that "
+                          "each request goes somewhere else") {
+  std::set<std::size_t> used;
+  for (std::uint64_t first = 1; first < 60; ++first) {
+    ask({}, {first});
+    const auto a = question_once();
+    ask({}, {first, 17, 18});
+    CHECK(question_once().shard == a.shard);
+    used.insert(a.shard);
+  }
+  CHECK(used.size() == shard_count);
+  used.clear();
+  for (int i = 0; i < 60; ++i) {
+    ask();
+    used.insert(question_once().shard);
+  }
+  CHECK(used.size() == shard_count);
+}
+
+TEST_CASE_METHOD(sharded, "a silent shard is followed by another, and its late lease goes back to "
+                          "it, not to the one that was asked instead") {
+  ask("s");
+  const auto first = question_once();
+  advance(request::route_timeout - 50ms);
+  CHECK(questions().empty());
+  advance(request::route_retry_pause + 100ms);
+  const auto second = question_once();
+  CHECK(second.shard != first.shard);
+  CHECK(second.key.attempt == first.key.attempt + 1);
+  grant(first.shard, first.key, 11, both);
+  CHECK(given_back(first.shard) == std::vector<std::uint64_t>{11});
+  CHECK(given_back(second.shard).empty());
+  CHECK(given(both).empty());
+  // The same number of another shard's is another lease.
+  grant(second.shard, second.key, 11, both);
+  CHECK(given(both).size() == 1);
+  CHECK(given_back(second.shard).empty());
+  accept(second.key, both);
+  tokens(second.key, both, 0, {1}, msg::FinishReason::STOP);
+  advance(1s);
+  CHECK(given_back(second.shard) == std::vector<std::uint64_t>{11});
+  CHECK(given_back(first.shard).empty());
+}
+
+TEST_CASE_METHOD(sharded, "who has just been silent is passed over by other requests, for a while, "
+                          "and is asked again then") {
+  ask("s");
+  const auto first = question_once();
+  advance(request::route_timeout + request::route_retry_pause + 50ms);
+  question_once();
+  ask("s");
+  const auto other = question_once();
+  CHECK(other.shard != first.shard);
+  CHECK(other.key.attempt == 1);
+  advance(request::silent_shard_rest);
+  questions();
+  ask("s");
+  CHECK(questions().back().shard == first.shard);
+}
+
+TEST_CASE_METHOD(sharded, "what a lost shard owes is asked elsewhere at once") {
+  ask("s");
+  const auto first = question_once();
+  shard_is_gone(first.shard);
+  advance(request::route_retry_pause + 50ms);
+  const auto second = question_once();
+  CHECK(second.shard != first.shard);
+  grant(second.shard, second.key, 5, both);
+  CHECK(given(both).size() == 1);
+}
+
+TEST_CASE_METHOD(sharded, "a shard that begins anew hears of this hub, and is asked again") {
+  ask("s");
+  const auto first = question_once();
+  shard_is(first.shard, msg::EntryState::READY, 99);
+  CHECK(starts_told(first.shard) == 1);
+  advance(request::route_retry_pause + 50ms);
+  CHECK(question_once().key.attempt == first.key.attempt + 1);
+  // The same incarnation in another state is no news of that kind.
+  shard_is(first.shard, msg::EntryState::DRAINING, 99);
+  CHECK(starts_told(first.shard) == 0);
+  advance(request::route_retry_pause + 50ms);
+  CHECK(questions().empty());
+}
+
+TEST_CASE("each shard hears of a hub's start") {
+  stage s{100, [](request::hub_options& o, stage& me) {
+            me.office->bind("router/1", 0, me.both.actor);
+            o.shards = std::make_shared<control::shard_map>(router::shard_names(2));
+          }};
+  for (const auto& who : {s.router, s.both.actor}) {
+    auto told = s.take_envelopes<msg::RouteRelease>(who);
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].first.from.generation == 3);
+  }
+}
+
+TEST_CASE_METHOD(sharded, "a shard that begins or drains is left in peace while another is ready") {
+  ask("s");
+  const auto home = question_once().shard;
+  shard_is(home, msg::EntryState::DRAINING, 70 + home);
+  ask("s");
+  const auto other = question_once().shard;
+  CHECK(other != home);
+  for (std::size_t n = 0; n < shard_count; ++n)
+    if (n != home) shard_is(n, msg::EntryState::STARTING, 70 + n);
+  ask("s");
+  CHECK(question_once().shard == home);
+}
+
+TEST_CASE_METHOD(sharded, "when all shards are lost requests fail in the end, and one that comes "
+                          "back in time serves") {
+  for (std::size_t n = 0; n < shard_count; ++n) {
+    shard_is_gone(n);
+    office->unbind(router::shard_name(n), 0);
+  }
+  const auto lost = ask("s");
+  std::optional<client> saved;
+  SECTION("for good") {
+    advance(request::attempts_max * (request::route_timeout + request::route_retry_pause) + 1s);
+    REQUIRE(lost.sink->failures.size() == 1);
+    CHECK(lost.sink->failures[0].code == "router_unavailable");
+    CHECK(lost.sink->failures[0].http_status == 503);
+  }
+  SECTION("for a while") {
+    advance(3s);
+    office->bind("router/1", 0, shards[1]);
+    shard_is(1, msg::EntryState::STARTING, 200);
+    advance(3s);
+    const auto all = questions();
+    REQUIRE_FALSE(all.empty());
+    CHECK(all.back().shard == 1);
+    grant(1, all.back().key, 5, both);
+    CHECK(given(both).size() == 1);
+  }
+}
+
+TEST_CASE_METHOD(sharded, "requests go by the newest assignment, and say by which") {
+  assign({2, 5}, 1);
+  for (int i = 0; i < 20; ++i) ask();
+  for (const auto& q : questions()) {
+    CHECK(q.shard == 1);
+    CHECK(q.by == control::assignment_number{2, 5});
+  }
+  assign({1, 9}, 2);  // of a control host that has been replaced
+  assign({2, 5}, 2);
+  ask();
+  CHECK(question_once().shard == 1);
+  assign({2, 6}, 2);
+  ask();
+  CHECK(question_once().shard == 2);
+  // One that is not to be believed changes nothing.
+  msg::draft<msg::Assignment> d;
+  d->setTerm(9);
+  d->initShards(1).set(0, "router/0");
+  to_hub("control", std::move(d));
+  ask();
+  CHECK(question_once().shard == 2);
+}
