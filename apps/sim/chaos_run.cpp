@@ -71,9 +71,11 @@ config::cluster make_cluster(seeded random) {
     pool("d", config::pool_role::decode, {"a", "b", "c"});
     pool("x", config::pool_role::both, {"b"});
   }
-  config::router r;
-  r.host = "a";
-  c.routers.push_back(r);
+  for (const auto* host : {"a", "b"}) {
+    config::router r;
+    r.host = host;
+    c.routers.push_back(r);
+  }
   c.health.transfer_timeout = 4'000ms;
   c.health.load_timeout = 6'000ms;
   c.health.hang_timeout = 2'000ms;
@@ -219,15 +221,32 @@ class chaos {
     return a == b || !(net.is_cut(a, b) || net.is_cut(b, a));
   }
 
-  /// Whether anybody could serve a client of this host, in truth, and its node and the router's
-  /// know of it.
+  /// Whether anybody could serve a client of this host, in truth, and its node and those of the
+  /// shards that may be asked know of it.
   bool capacity_from(const std::string& host) {
-    const auto& router = world_.node_at(world_.cluster().routers.front().host);
-    if (!router.up() || world_.when().frozen(router.process) || !joined(host, router.host))
-      return false;
     const auto& home = world_.node_at(host);
     if (!home.up()) return false;
     const auto here = home.tree->data().view()->get();
+    const auto& routers = world_.cluster().routers;
+    const auto ready = [&](std::size_t n) {
+      const auto i = here->find(router::shard_name(n));
+      return i != here->end() && i->second.state == msg::EntryState::READY;
+    };
+    bool any_ready = false;
+    for (std::size_t n = 0; n < routers.size(); ++n) any_ready = any_ready || ready(n);
+    bool any = false;
+    for (std::size_t n = 0; n < routers.size(); ++n) {
+      if (any_ready && !ready(n)) continue;
+      const auto& shard = world_.node_at(routers[n].host);
+      // A silent one costs time only: another is asked.
+      if (!shard.up() || world_.when().frozen(shard.process) || !joined(host, shard.host)) continue;
+      if (!capacity_by(host, *here, shard)) return false;
+      any = true;
+    }
+    return any;
+  }
+  bool capacity_by(const std::string& host, const directory::snapshot& here,
+                   const world::node& router) {
     const auto there = router.tree->data().view()->get();
     const auto known = [](const directory::snapshot& all, const engine_process& e) {
       const auto i = all.find(e.name());
@@ -236,7 +255,7 @@ class chaos {
     };
     std::vector<engine_process*> able;
     for (auto* e : world_.living_engines())
-      if (e->able() && known(*here, *e) && known(*there, *e) && joined(host, e->host()) &&
+      if (e->able() && known(here, *e) && known(*there, *e) && joined(host, e->host()) &&
           joined(router.host, e->host()))
         able.push_back(e);
     return std::any_of(able.begin(), able.end(), [&](const auto* d) {
@@ -320,18 +339,19 @@ class chaos {
       const auto hub = n.tree->data().current_hub();
       record_.nodes.push_back({host, hub.gate->open(), hub.gate->held_bytes(), hub.jobs->size()});
     }
-    record_.router_leases = 0;
-    auto& router_node = world_.node_at(world_.cluster().routers.front().host);
-    if (!router_node.up()) return;
-    for (const auto& r : world_.when().actors_named(router_node.process, "router"))
-      world_.system().spawn(
-          [this](caf::event_based_actor* self, const caf::actor& router) {
-            self->request(router, caf::infinite, router::describe_leases{})
-                .then([this](const router::leases_report& b) {
-                  record_.router_leases = b.leases.size();
-                });
-          },
-          r);
+    record_.shards.clear();
+    for (auto& [host, n] : world_.nodes()) {
+      if (!n.up()) continue;
+      for (const auto& shard : world_.when().actors_named(n.process, "router"))
+        world_.system().spawn(
+            [this, at = host](caf::event_based_actor* self, const caf::actor& who) {
+              self->request(who, caf::infinite, router::describe_leases{})
+                  .then([this, at](const router::leases_report& b) {
+                    record_.shards.push_back({at, b.leases.size()});
+                  });
+            },
+            shard);
+    }
     world_.run(0ms, [] { return false; });
   }
 
@@ -392,6 +412,7 @@ class chaos {
     record_.faults = injector_.done();
     record_.taken_back = injector_.taken_back();
     record_.forgetful = options_.planted == planted::bug::forget_job;
+    for (const auto& r : world_.cluster().routers) record_.router_hosts.push_back(r.host);
     record_.restart_intensity = world_.cluster().health.restart_intensity;
     record_.restart_period = world_.cluster().health.restart_period -
                              world_.cluster().health.restart_backoff_max;

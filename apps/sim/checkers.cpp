@@ -77,12 +77,15 @@ bool excused(const run_record& r, const client_record& c) {
   // A short time may be over before all that a fault costs is; a long one never.
   if (code == "deadline_exceeded")
     return c.plan.timeout <= short_timeout && c.ended + early_slack >= c.begun + c.plan.timeout;
-  // The router's host, or the way to it.
+  // A shard's host, or the way to it.
   if (code == "router_unavailable")
-    return hit(r, c, {k::kill_router}, "") || hit(r, c,
-                                                  {k::kill_node, k::lose_host, k::freeze_node,
-                                                   k::cut_link, k::cut_one_way, k::kill_link},
-                                                  "a");
+    return hit(r, c, {k::kill_router}, "") ||
+           std::any_of(r.router_hosts.begin(), r.router_hosts.end(), [&](const auto& host) {
+             return hit(r, c,
+                        {k::kill_node, k::lose_host, k::freeze_node, k::cut_link, k::cut_one_way,
+                         k::kill_link},
+                        host);
+           });
   // Its own hub has died, alone or with all that its node stops when it gives up: the request's
   // state is lost.
   if (code == "internal_error" || code == "hub_replaced" || code == "request_lost")
@@ -206,10 +209,11 @@ std::vector<finding> check_attempts(const run_record& r) {
 
 std::vector<finding> check_books(const run_record& r) {
   std::vector<finding> all;
-  if (r.router_leases > 0)
-    all.push_back(
-        {"leases", "router/0",
-         "the router has " + std::to_string(r.router_leases) + " leases that nobody gave back"});
+  for (const auto& s : r.shards)
+    if (s.leases > 0)
+      all.push_back({"leases", s.host,
+                     "the router's shard there has " + std::to_string(s.leases) +
+                         " leases that nobody gave back"});
   for (const auto& n : r.nodes)
     if (n.open_requests + n.prompt_bytes + n.jobs > 0)
       all.push_back({"hubs", n.host,

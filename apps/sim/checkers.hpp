@@ -37,6 +37,12 @@ struct node_books {
   std::size_t jobs = 0;
 };
 
+/// What a shard of the router has leased.
+struct shard_books {
+  std::string host;
+  std::size_t leases = 0;
+};
+
 struct engine_start {
   std::string engine;
   std::uint64_t launcher = 0;  ///< each incarnation of a launcher counts by itself
@@ -73,7 +79,8 @@ struct run_record {
   /// What audits between two steps found while it ran: engine, and what did not balance.
   std::vector<std::pair<std::string, std::string>> mismatches;
   std::vector<node_books> nodes;
-  std::size_t router_leases = 0;
+  std::vector<shard_books> shards;
+  std::vector<std::string> router_hosts;  ///< where shards are meant to be
   std::vector<engine_start> starts;
   std::vector<engine_kill> kills;
   std::vector<node_giving_up> gave_up;

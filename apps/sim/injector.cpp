@@ -295,7 +295,9 @@ void injector::hit_ways(const planned_fault& f) {
   count(f.what, [&](const auto& s, const auto& home) {
     const auto p = host_of_worker(s.prefill), d = host_of_worker(s.decode);
     return between(home, p) || between(home, d) || between(p, d) ||
-           (s.now == phase::routing && between(home, world_.cluster().routers.front().host));
+           (s.now == phase::routing &&
+            std::any_of(world_.cluster().routers.begin(), world_.cluster().routers.end(),
+                        [&](const auto& r) { return between(home, r.host); }));
   });
   note(f, from + (both ? "<>" : ">") + to, {from, to}, f.lasts);
   world_.net().cut(from, to);

@@ -136,6 +136,10 @@ TEST_CASE("what failed had a cause that nobody could mend") {
   CHECK(only(check_failures(r), "failures"));
   r.faults.push_back(fault(fault_kind::kill_router, 9, 9));
   CHECK(check_failures(r).empty());
+  r.faults.back() = fault(fault_kind::lose_host, 9, 12, {"a"});
+  CHECK(only(check_failures(r), "failures"));  // no shard was there
+  r.router_hosts = {"c", "a"};
+  CHECK(check_failures(r).empty());
 
   r = with(failed("request_lost"));
   r.faults.push_back(fault(fault_kind::kill_hub, 11, 11, {"a"}));
@@ -180,9 +184,10 @@ TEST_CASE("attempts end early only for what faults explain") {
 TEST_CASE("books: nothing may be held") {
   run_record r;
   CHECK(check_books(r).empty());
-  r.router_leases = 1;
+  r.shards = {{"a", 0}, {"b", 1}};
   CHECK(only(check_books(r), "leases"));
-  r.router_leases = 0;
+  r.shards.back().leases = 0;
+  CHECK(check_books(r).empty());
   r.nodes.push_back({"a", 0, 12, 0});
   CHECK(only(check_books(r), "hubs"));
   r.nodes.clear();
