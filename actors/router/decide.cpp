@@ -333,9 +333,12 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   const auto kv = k.prompt + k.answer;
   const auto uncached = k.prompt - does.cached;
   const auto decode_share = share_of(*best.decode, best.prefill ? 0 : uncached, k.answer, kv, k);
-  c.lease = grant(k, best.prefill ? share_of(*best.prefill, uncached, 0, k.prompt, k) : share{},
-                  decode_share, does.promised);
-  if (!q.session.empty()) sessions_.note(q.model, q.session, {c.prefill.name, c.decode.name});
+  const auto prefill_share = best.prefill ? share_of(*best.prefill, uncached, 0, k.prompt, k)
+                                          : share{};
+  c.granted_seconds = prefill_share.seconds() + decode_share.seconds();
+  c.lease = grant(k, prefill_share, decode_share, does.promised);
+  if (!q.session.empty())
+    sessions_.note(q.model, q.session, {c.prefill.name, c.decode.name}, q.shard_key);
   return c;
 }
 
@@ -370,9 +373,10 @@ std::variant<route_choice, route_refusal> router_policy::decide_move(const quest
   c.decode = chosen(*best.w);
   c.score_seconds = cost(best);
   c.reason = fmt::format("{} leaves; score {} ms", from->entry.name, ms(c.score_seconds));
-  c.lease = grant(k, share_of(source, 0, 0, 0, k),
-                  share_of(best, 0, k.answer, k.prompt + k.answer, k), 0);
-  if (!q.session.empty()) sessions_.note(q.model, q.session, {"", c.decode.name});
+  const auto decode_share = share_of(best, 0, k.answer, k.prompt + k.answer, k);
+  c.granted_seconds = decode_share.seconds();
+  c.lease = grant(k, share_of(source, 0, 0, 0, k), decode_share, 0);
+  if (!q.session.empty()) sessions_.note(q.model, q.session, {"", c.decode.name}, q.shard_key);
   return c;
 }
 

@@ -1,7 +1,9 @@
 #include "actors/router/router_actor.hpp"
 
 #include "actors/link/guarded.hpp"
+#include "actors/router/load_book.hpp"
 #include "actors/router/shard_peers.hpp"
+#include "actors/router/shard_state.hpp"
 #include "actors/supervision/introspection.hpp"
 #include "messages/entry_state.hpp"
 #include "messages/job_key.hpp"
@@ -20,6 +22,7 @@ namespace troupe::router {
 namespace {
 
 using again_atom = caf::atom_constant<caf::atom("rtagain")>;
+using account_atom = caf::atom_constant<caf::atom("rtaccount")>;
 using complete_atom = caf::atom_constant<caf::atom("rtcomplete")>;
 
 route_query read(msg::RouteRequest::Reader in) {
@@ -86,7 +89,8 @@ struct router_state {
   router_options options;
   std::unique_ptr<router_policy> policy;
   std::unique_ptr<shard_peers> peers;
-  std::shared_ptr<const control::assignment> assigned;
+  std::unique_ptr<load_book> load;  ///< by the assignment that this shard goes by
+  std::shared_ptr<const directory::snapshot> known;
   msg::EntryState state = msg::EntryState::STARTING;
   bool waits = true;  ///< for what workers hold, before it is ready
   bool asks_again = false;
@@ -121,12 +125,17 @@ struct router_state {
 
   void changed(const directory::directory_changed& x) {
     policy->update(x.what);
+    known = x.all;
     peers->update(*x.all);
     policy->set_shards(peers->deciding());
     for (const auto& e : x.what.removed) asked.erase(e.name);
     if (!x.lost_host.empty()) policy->lose_host(x.lost_host);
     ask_for_all(false);
     complete(false);
+    const auto is_shard = [](const directory::entry& e) { return e.role == msg::Role::ROUTER; };
+    if (std::any_of(x.what.added_or_changed.begin(), x.what.added_or_changed.end(), is_shard) ||
+        std::any_of(x.what.removed.begin(), x.what.removed.end(), is_shard))
+      hand_over();
   }
 
   /// What this shard has missed of a worker, its own start or a lost link, is not told by itself.
@@ -179,9 +188,12 @@ struct router_state {
     const auto key = msg::read(in.getKey());
     const auto place = in.getShardKey();
     ++requests;
-    if (!assigned->has(options.name, place)) ++misrouted;
+    if (!load->by().has(options.name, place)) ++misrouted;
+    q.shard_key = place;
     auto answer = policy->decide(q);
-    if (auto* c = std::get_if<route_choice>(&answer)) {
+    const auto* chosen = std::get_if<route_choice>(&answer);
+    load->note(place, chosen ? chosen->granted_seconds : 0, q.now);
+    if (const auto* c = chosen) {
       msg::draft<msg::Route> d;
       msg::write(d->initKey(), key);
       d->setPlan(wire_plan(c->how));
@@ -220,8 +232,62 @@ struct router_state {
                    a.error().code, a.error().message);
       return;
     }
-    if (a->number() <= assigned->number()) return;
-    assigned = std::make_shared<const control::assignment>(*std::move(a));
+    if (a->number() <= load->by().number()) return;
+    load->assign(std::make_shared<const control::assignment>(*std::move(a)));
+    hand_over();
+  }
+
+  // -- sessions whose keys are another's now ------------------------------------------
+
+  void drain() {
+    if (state != msg::EntryState::DRAINING) announce(msg::EntryState::DRAINING);
+  }
+
+  /// By the directory's word that this one drains, too: then hubs ask the others. A session that
+  /// nobody else would be asked for stays.
+  void hand_over() {
+    if (!known) return;
+    const auto& by = load->by();
+    const auto here = known->find(options.name);
+    const bool drains = here != known->end() && here->second.state == msg::EntryState::DRAINING;
+    const auto owner = [&](control::key64 key) -> const std::string& {
+      return control::choose_shard(by, *known, key, key, 0);
+    };
+    auto leaving = policy->sessions().take([&](control::key64 key) {
+      return (drains || !by.has(options.name, key)) && owner(key) != options.name;
+    });
+    std::map<std::string, std::vector<session_book::moving>> by_owner;
+    for (auto& s : leaving) by_owner[owner(s.shard_key)].push_back(std::move(s));
+    for (const auto& [shard, sessions] : by_owner) {
+      auto states = make_states(me(), by.number(), sessions);
+      if (!states) {
+        spdlog::error("event=shard_state_too_large shard={} to={} reason=\"{}\"", options.name,
+                      shard, states.error().message);
+        continue;
+      }
+      spdlog::info("event=sessions_handed_over shard={} to={} sessions={}", options.name, shard,
+                   sessions.size());
+      for (auto& e : *states) options.office->send({shard, 0}, me(), std::move(e));
+    }
+  }
+
+  void taken_over(msg::ShardState::Reader in) {
+    for (auto& s : router::read(in)) policy->sessions().add(std::move(s));
+  }
+
+  /// To the control host, if there is one.
+  void tell_account() {
+    self->delayed_send(self, account_interval, account_atom::value);
+    if (peers->control_hosts().empty()) return;
+    msg::draft<msg::ShardLoad> d;
+    control::write(*d, account());
+    auto e = std::move(d).freeze();
+    if (!e) {
+      spdlog::error("event=account_too_large shard={} reason=\"{}\"", options.name,
+                    e.error().message);
+      return;
+    }
+    for (const auto& host : peers->control_hosts()) options.office->send({host, 0}, me(), *e);
   }
 
   void released(const link::origin& from, msg::RouteRelease::Reader in) {
@@ -255,10 +321,11 @@ struct router_state {
     control::shard_load l;
     l.shard = options.name;
     l.generation = options.generation;
-    l.goes_by = assigned->number();
+    load->tell(l, now());
     l.requests = requests;
     l.misrouted = misrouted;
     l.blocks = policy->index().blocks();
+    l.sessions = static_cast<std::uint32_t>(policy->sessions().size());
     l.leases = static_cast<std::uint32_t>(policy->open_leases());
     return l;
   }
@@ -275,15 +342,17 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
   std::vector<std::string> hosts;
   for (const auto& [host, place] : s.options.places) hosts.push_back(host);
   s.peers = std::make_unique<shard_peers>(s.options.name, std::move(hosts));
-  s.assigned = s.options.assigned ? s.options.assigned
-                                  : std::make_shared<const control::assignment>(
-                                        control::assignment::uniform({s.options.name}));
+  s.load = std::make_unique<load_book>(s.options.assigned
+                                           ? s.options.assigned
+                                           : std::make_shared<const control::assignment>(
+                                                 control::assignment::uniform({s.options.name})));
   s.options.office->bind(s.options.name, s.options.generation, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
   s.announce(msg::EntryState::STARTING);
   self->delayed_send(self, complete_within, complete_atom::value);
+  self->delayed_send(self, account_interval, account_atom::value);
   return {
       [self](const directory::directory_changed& x) { self->state.changed(x); },
       [self](complete_atom) { self->state.complete(true); },
@@ -291,6 +360,9 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
         self->state.asks_again = false;
         self->state.ask_for_all(true);
       },
+      [self](account_atom) { self->state.tell_account(); },
+      [self](const drain_shard&) { self->state.drain(); },
+      link::on<msg::ShardState>([&s](msg::ShardState::Reader in) { s.taken_over(in); }),
       link::on<msg::Assignment>([&s](msg::Assignment::Reader in) { s.assign(in); }),
       link::on<msg::RouteRequest>(
           [&s](const link::origin& from, msg::RouteRequest::Reader in) { s.route(from, in); }),

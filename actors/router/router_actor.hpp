@@ -43,6 +43,13 @@ struct router_options {
   std::shared_ptr<const control::assignment> assigned = nullptr;
 };
 
+/// Shards tell the control host of themselves so often.
+inline constexpr std::chrono::milliseconds account_interval{10'000};
+
+/// To a shard: its node is about to end. It answers as before, but is asked only when no other is
+/// ready; sessions are theirs now.
+struct drain_shard {};
+
 /// To a shard: whom have you leased what to? Answered with `leases_report`.
 struct describe_leases {};
 struct leases_report {
@@ -55,5 +62,6 @@ caf::actor spawn_router(caf::actor_system& system, router_options options);
 
 }  // namespace troupe::router
 
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::drain_shard)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::describe_leases)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::router::leases_report)

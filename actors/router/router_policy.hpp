@@ -96,6 +96,7 @@ struct route_query {
   std::vector<std::string> exclude;  ///< workers that failed it, the latest last
   std::uint32_t resumed_tokens = 0;
   std::string session;  ///< the client's own name for it; empty: none
+  std::uint64_t shard_key = 0;
   /// A running stream leaves this worker, and looks for one that can take its KV; empty: none does.
   std::string move_from;
   /// Under suspicion of crashing engines: to workers that have no other such prompt.
@@ -118,7 +119,8 @@ struct route_choice {
   chosen_worker decode;
   std::uint64_t lease = 0;
   double score_seconds = 0;
-  std::string reason;  ///< scores of the best and of the next
+  double granted_seconds = 0;  ///< of engines, by the lease
+  std::string reason;          ///< scores of the best and of the next
 };
 
 struct route_refusal {
@@ -239,6 +241,9 @@ class router_policy {
   /// Of a model's promised cached tokens, the share that is found.
   double cached_share(const std::string& model) const;
   const block_index& index() const { return index_; }
+  /// What other shards may get, or give.
+  session_book& sessions() { return sessions_; }
+  const session_book& sessions() const { return sessions_; }
 
  private:
   using worker_id = std::uint32_t;
@@ -313,6 +318,7 @@ class router_policy {
     std::uint64_t kv_tokens = 0;
     std::uint32_t interval = 0;
 
+    double seconds() const { return static_cast<double>(prefill_us + decode_us) / 1e6; }
     void put_on(worker& w, bool quarantine);
     void take_from(worker& w, bool quarantine) const;
   };

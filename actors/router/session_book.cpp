@@ -12,25 +12,32 @@ session_book::key session_book::key_of(const std::string& model, std::string_vie
 const session_book::pair* session_book::find(const std::string& model,
                                              std::string_view session) const {
   const auto i = by_key_.find(key_of(model, session));
-  return i == by_key_.end() ? nullptr : &i->second->second;
+  return i == by_key_.end() ? nullptr : &i->second->used;
 }
 
-void session_book::note(const std::string& model, std::string_view session, pair used) {
+void session_book::note(const std::string& model, std::string_view session, pair used,
+                        std::uint64_t shard_key) {
   if (sessions_max_ == 0) return;
   const auto k = key_of(model, session);
   if (const auto i = by_key_.find(k); i != by_key_.end()) {
-    auto& known = i->second->second;
-    if (used.prefill.empty()) used.prefill = std::move(known.prefill);
-    known = std::move(used);
+    auto& known = *i->second;
+    if (used.prefill.empty()) used.prefill = std::move(known.used.prefill);
+    known.used = std::move(used);
+    known.shard_key = shard_key;
     recent_.splice(recent_.begin(), recent_, i->second);
     return;
   }
+  add({k, shard_key, std::move(used)});
+}
+
+void session_book::add(moving m) {
+  if (sessions_max_ == 0 || by_key_.contains(m.session)) return;
   if (recent_.size() >= sessions_max_) {
-    by_key_.erase(recent_.back().first);
+    by_key_.erase(recent_.back().session);
     recent_.pop_back();
   }
-  recent_.emplace_front(k, std::move(used));
-  by_key_[k] = recent_.begin();
+  recent_.push_front(std::move(m));
+  by_key_[recent_.front().session] = recent_.begin();
 }
 
 }  // namespace troupe::router

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace troupe::router {
 
@@ -24,17 +25,41 @@ class session_book {
 
   /// Null: it is not known (any more). Valid until the next `note`.
   const pair* find(const std::string& model, std::string_view session) const;
-  /// A choice without prefill says nothing about it: the last known one stays.
-  void note(const std::string& model, std::string_view session, pair used);
+  /// A choice without prefill says nothing about it: the last known one stays. `shard_key`: of the
+  /// session, in the key space of shards.
+  void note(const std::string& model, std::string_view session, pair used,
+            std::uint64_t shard_key = 0);
   std::size_t size() const { return recent_.size(); }
 
+  /// A session as it travels to another shard.
+  using key = std::uint64_t;  ///< hash of model and name
+  struct moving {
+    key session = 0;
+    std::uint64_t shard_key = 0;
+    pair used;
+  };
+  /// Those whose shard keys `leaves` says true of, the longest quiet one first; they are forgotten.
+  template <class Leaves>
+  std::vector<moving> take(Leaves&& leaves) {
+    std::vector<moving> all;
+    for (auto i = recent_.end(); i != recent_.begin();) {
+      --i;
+      if (!leaves(i->shard_key)) continue;
+      by_key_.erase(i->session);
+      all.push_back(std::move(*i));
+      i = recent_.erase(i);
+    }
+    return all;
+  }
+  /// From another shard; what is known here is newer.
+  void add(moving m);
+
  private:
-  using key = std::uint64_t;
   static key key_of(const std::string& model, std::string_view session);
 
   std::size_t sessions_max_;
-  std::list<std::pair<key, pair>> recent_;  ///< the latest first
-  std::unordered_map<key, std::list<std::pair<key, pair>>::iterator> by_key_;
+  std::list<moving> recent_;  ///< the latest first
+  std::unordered_map<key, std::list<moving>::iterator> by_key_;
 };
 
 }  // namespace troupe::router

@@ -164,7 +164,15 @@ expected<caf::actor> data_plane::start_shard(std::size_t n, std::uint64_t genera
     o.first_lease = (ground_.first_lease ^ generation * 0x9E37'79B9'7F4A'7C15ULL) | 1U;
   o.costs = ground_.costs;
   o.assigned = shards_->get();
-  return router::spawn_router(system_, std::move(o));
+  auto shard = router::spawn_router(system_, std::move(o));
+  const std::lock_guard lock{running_mutex_};
+  running_shards_[n] = shard;
+  return shard;
+}
+
+void data_plane::drain_shards() {
+  const std::lock_guard lock{running_mutex_};
+  for (const auto& [n, shard] : running_shards_) caf::anon_send(shard, router::drain_shard{});
 }
 
 void data_plane::take_over(const config::cluster& next) {

@@ -97,6 +97,8 @@ class data_plane {
 
   /// `/readyz` says no; requests are served as before. False: there is no gateway here.
   bool announce_drain();
+  /// Other hosts' shards are asked from now on, if any is ready. Any thread.
+  void drain_shards();
   /// `/readyz` says no, nothing new is taken. Returns when no answer is open, when
   /// `limits.drain_timeout` has ended them, or when `poll` says true.
   void drain(const std::function<bool()>& poll);
@@ -121,6 +123,8 @@ class data_plane {
   std::shared_ptr<lasting_desk> desk_ = std::make_shared<lasting_desk>();
   /// Who of the shards has which keys, as this node was last told; the cluster file's until then.
   std::shared_ptr<control::shard_map> shards_;
+  std::mutex running_mutex_;
+  std::map<std::size_t, caf::actor> running_shards_;  ///< current incarnations
   /// Hub and gateway count here, whichever incarnation.
   std::shared_ptr<prometheus::Registry> metrics_ = std::make_shared<prometheus::Registry>();
   std::mutex hub_mutex_;

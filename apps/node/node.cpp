@@ -129,6 +129,7 @@ void check_descriptors(const config::cluster& c, const std::string& host) {
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
+  tree.drain_shards();
   if (limits.drain_notice > no_wait_ms && tree.announce_drain()) {
     say(fmt::format("stopping: /readyz says so for {} ms before the gateway closes; another signal "
                     "closes it now",

@@ -76,6 +76,8 @@ class node_tree {
   bool announce_drain() { return data_->announce_drain(); }
   /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused.
   /// `poll` is called now and then: true gives up waiting.
+  /// Other hosts' router shards are asked from now on.
+  void drain_shards() { data_->drain_shards(); }
   void drain_requests(const std::function<bool()>& poll);
   /// Engines finish within `drain`, or have their streams moved to other hosts', then end. Returns
   /// when all processes are gone, at the latest after `drain` and the time to kill.

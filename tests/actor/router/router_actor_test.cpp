@@ -454,3 +454,144 @@ TEST_CASE_METHOD(fixture, "of two ready shards one passes a worker's report on")
   }
   CHECK(report() == 1);
 }
+
+namespace {
+
+/// Two shards, and a control host that a test plays.
+struct pair_of_shards : fixture {
+  static constexpr std::uint64_t key = 500;
+  caf::actor first = router, second, control_host = capture();
+
+  pair_of_shards() {
+    office->bind("control", 0, control_host);
+    second = another("router/1");
+    see({"router/0", "router/1"});
+  }
+  caf::actor another(const std::string& name) {
+    router::router_options o;
+    o.name = name;
+    o.models = {"m"};
+    o.office = office;
+    o.directory = directory;
+    o.assigned = std::make_shared<const control::assignment>(
+        control::assignment::make({}, {"router/0", "router/1"}, {{0, {0}}}).value());
+    const auto shard = own(router::spawn_router(system, std::move(o)));
+    run();
+    return shard;
+  }
+  void see(const std::vector<std::string>& ready, const std::vector<std::string>& draining = {}) {
+    std::vector<seat> all{{"both/p/a.0", msg::Role::BOTH, "a"},
+                          {"control", msg::Role::CONTROL, "a"}};
+    for (const auto& s : ready) all.push_back({s, msg::Role::ROUTER, "a"});
+    for (const auto& s : draining)
+      all.push_back({s, msg::Role::ROUTER, "a", msg::EntryState::DRAINING});
+    for (const auto& who : {first, second}) {
+      router = who;
+      sees(all);
+    }
+  }
+  /// Why the shard has chosen whom it has.
+  std::string asked_of(const std::string& shard, const std::string& session) {
+    msg::draft<msg::RouteRequest> d;
+    d->initKey();
+    d->setReplyTo("requests/h");
+    d->setModel("m");
+    d->setPromptBytes(4'000);
+    d->setSession(session);
+    d->setShardKey(key);
+    auto e = std::move(d).freeze();
+    REQUIRE(e);
+    office->send({shard, 0}, {"requests/h", 7}, *std::move(e));
+    run();
+    auto routes = take_envelopes<msg::Route>(requests);
+    REQUIRE(routes.size() == 1);
+    return msg::view<msg::Route> { routes[0].second } -> getReason().cStr();
+  }
+  void all_to(std::uint16_t shard, std::uint64_t generation) {
+    msg::draft<msg::Assignment> d;
+    control::write(
+        *d, control::assignment::make({1, generation}, {"router/0", "router/1"}, {{0, {shard}}})
+                .value());
+    auto e = std::move(d).freeze();
+    REQUIRE(e);
+    for (const auto* to : {"router/0", "router/1"}) office->send({to, 0}, {"control", 1}, *e);
+    run();
+  }
+  static auto knows_session() { return Catch::Contains("the session's last pair"); }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(pair_of_shards, "sessions go where their keys go, and come back with them") {
+  asked_of("router/0", "me");
+  all_to(1, 1);
+  CHECK_THAT(asked_of("router/1", "me"), knows_session());
+  CHECK_THAT(asked_of("router/1", "somebody else"), !knows_session());
+  all_to(0, 2);
+  CHECK_THAT(asked_of("router/0", "somebody else"), knows_session());
+  CHECK_THAT(asked_of("router/0", "me"), knows_session());
+}
+
+TEST_CASE_METHOD(pair_of_shards, "a shard that drains says so, and gives its sessions to the one "
+                                 "that is asked instead, which gives them back later") {
+  asked_of("router/0", "me");
+  take<directory::set_entry>(directory);
+  caf::anon_send(first, router::drain_shard{});
+  run();
+  REQUIRE(announced() == std::vector{msg::EntryState::DRAINING});
+  see({"router/1"}, {"router/0"});
+  CHECK_THAT(asked_of("router/1", "me"), knows_session());
+  // It ends, and another one begins in its place.
+  caf::anon_send_exit(first, caf::exit_reason::kill);
+  run();
+  see({"router/1"});
+  CHECK_THAT(asked_of("router/1", "me"), knows_session());
+  first = another("router/0");
+  see({"router/0", "router/1"});
+  CHECK_THAT(asked_of("router/0", "me"), knows_session());
+}
+
+TEST_CASE_METHOD(pair_of_shards, "a shard that drains alone keeps what it knows") {
+  asked_of("router/0", "me");
+  caf::anon_send(first, router::drain_shard{});
+  run();
+  see({}, {"router/0"});
+  CHECK_THAT(asked_of("router/0", "me"), knows_session());
+}
+
+TEST_CASE_METHOD(pair_of_shards, "each shard tells the control host regularly what it has leased") {
+  asked_of("router/0", "me");
+  asked_of("router/0", {});
+  advance(router::account_interval + 50ms);
+  const auto told = take_envelopes<msg::ShardLoad>(control_host);
+  CHECK(told.size() >= 2);
+  std::set<std::string> shards;
+  for (const auto& [from, e] : told) {
+    msg::view<msg::ShardLoad> in{e};
+    const auto l = control::read(*in);
+    shards.insert(l.shard);
+    CHECK(from.from.name == l.shard);
+    if (l.shard != "router/0") {
+      CHECK(l.requests == 0);
+      CHECK(l.ranges.empty());
+      continue;
+    }
+    CHECK(l.requests == 2);
+    CHECK(l.sessions == 1);
+    CHECK(l.leases == 2);
+    CHECK(l.misrouted == 0);
+    CHECK(l.requests_per_second > 0);
+    REQUIRE(l.ranges.size() == 1);
+    CHECK(l.ranges[0].load > 0);
+    REQUIRE(l.keys.size() == 1);
+    CHECK(l.keys[0].key == key);
+  }
+  CHECK(shards.size() == 2);
+  // Without one, nobody is told.
+  for (const auto& who : {first, second}) {
+    router = who;
+    sees({{"router/0", msg::Role::ROUTER, "a"}, {"router/1", msg::Role::ROUTER, "a"}});
+  }
+  advance(2 * router::account_interval);
+  CHECK(take_envelopes<msg::ShardLoad>(control_host).empty());
+}
