@@ -121,6 +121,7 @@ void control_policy::heard(shard_load said, time_point now) {
 std::optional<record> control_policy::due(time_point now) {
   if (writing_ || outranked_ || now < not_before_) return std::nullopt;
   writing_ = wants_term_ ? with_term() : round(now);
+  writing_since_ = now;
   return writing_;
 }
 
@@ -237,7 +238,12 @@ control_policy::view control_policy::look(time_point now) {
   v.churn = made_.churn;
   for (std::size_t i = 0; i < acted_on_.size(); ++i)
     if (!acted_on_[i]) v.lost.push_back(names_[i]);
-  v.problem = write_problem_.empty() ? held(now) : write_problem_;
+  if (!write_problem_.empty())
+    v.problem = write_problem_;
+  else if (writing_ && now - writing_since_ > limits_.write_again)
+    v.problem = "the disk does not take the state: nothing is decided until it has";
+  else
+    v.problem = held(now);
   return v;
 }
 

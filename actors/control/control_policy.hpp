@@ -122,6 +122,7 @@ class control_policy {
   assignment last_;                    ///< what the next one is made from
   std::optional<assignment> current_;  ///< published
   std::optional<record> writing_;
+  time_point writing_since_;
   bool wants_term_ = true;
   bool took_over_ = false;
   bool outranked_ = false;          ///< again, after that

@@ -87,8 +87,15 @@ expected<assignment> read_assignment(std::span<const std::byte> bytes) {
   }
 }
 
-error unusable(const std::string& path, const std::string& why) {
-  return {"state_unusable", fmt::format("the control host's state {}: {}", path, why)};
+error unusable(const std::string& path, const std::string& why, bool for_now = false) {
+  return {for_now ? "state_unavailable" : "state_unusable",
+          fmt::format("the control host's state {}: {}", path, why)};
+}
+
+bool for_now(const sqlite_failure& f) {
+  const auto code = f.code & 0xff;
+  return code == SQLITE_BUSY || code == SQLITE_LOCKED || code == SQLITE_FULL ||
+         code == SQLITE_IOERR;
 }
 
 /// What a person can do about it.
@@ -276,7 +283,7 @@ expected<std::shared_ptr<sqlite_store>> sqlite_store::open(const std::string& pa
     return std::shared_ptr<sqlite_store>{
         new sqlite_store{std::make_unique<impl>(std::move(db), path, cluster_id, *std::move(r))}};
   } catch (const sqlite_failure& f) {
-    return unusable(path, explain(f));
+    return unusable(path, explain(f), for_now(f));
   }
 }
 

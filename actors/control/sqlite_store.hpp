@@ -13,7 +13,9 @@ namespace troupe::control {
 class sqlite_store final : public store {
  public:
   /// Opens the file, or makes it, reads it, and tries whether it can be written. Blocks: for
-  /// starts. Errors: `state_unusable`, which names the file, what is wrong with it, and what to do.
+  /// starts. Errors name the file, what is wrong with it, and what to do: `state_unusable`;
+  /// `state_unavailable` where another start may help, since another process has it or the disk is
+  /// full.
   static expected<std::shared_ptr<sqlite_store>> open(const std::string& path,
                                                       const std::string& cluster_id);
   ~sqlite_store() override;

@@ -4,10 +4,12 @@
 #include "actors/directory/directory_actor.hpp"
 #include "actors/supervision/introspection.hpp"
 #include "tests/support/deterministic_system.hpp"
+#include "tests/support/unreadable.hpp"
 
 #include <catch2/catch.hpp>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -303,6 +305,20 @@ TEST_CASE("loads move keys at the next look; those of a shard that begins anew a
   CHECK(*r.made_ago <= 1min);
   CHECK(r.churn > 0);
   CHECK(r.churn <= 0.09 + 1e-9);
+}
+
+TEST_CASE("a message that cannot be read does not end it") {
+  world w;
+  w.start();
+  for (const auto& s : three) w.come(s);
+  auto garble = [&]<class Schema>(Schema*) {
+    w.office->send({control_name, 0}, {"router/0", 1}, unreadable<Schema>());
+  };
+#define GARBLE(Schema) garble(static_cast<msg::Schema*>(nullptr));
+  TROUPE_ENVELOPE_SCHEMAS(GARBLE)
+#undef GARBLE
+  w.run();
+  CHECK(w.ask<control_report>(describe_control{}).number == assignment_number{1, 1});
 }
 
 TEST_CASE("a series of crashes moves nothing more") {

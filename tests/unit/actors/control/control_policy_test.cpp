@@ -380,6 +380,15 @@ TEST_CASE("what cannot be persisted is not published, and said; and tried again"
   REQUIRE(p.due(h.now + control_limits{}.write_again));
 }
 
+TEST_CASE("a disk that takes nothing is told of") {
+  control_policy p{three, {}, {}, time_point{1h}};
+  REQUIRE(p.due(time_point{1h}));
+  CHECK(p.look(time_point{1h + 10s}).problem.find("the disk") == std::string::npos);
+  CHECK(p.look(time_point{1h + 11s}).problem.find("the disk does not take the state") == 0);
+  p.written(ok, time_point{1h + 12s});
+  CHECK(p.look(time_point{1h + 12s}).problem.find("the disk") == std::string::npos);
+}
+
 TEST_CASE("who finds shards with a higher number than its own takes a higher term, once") {
   host h{three};
   h.all_come();
