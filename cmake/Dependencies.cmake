@@ -16,6 +16,7 @@ find_package(Catch2 2 REQUIRED)         # Catch2::Catch2
 find_package(xxHash REQUIRED)           # xxHash::xxhash (own module)
 find_package(RapidJSON REQUIRED MODULE) # RapidJSON::RapidJSON (own module): JSON out
 find_package(Libedit REQUIRED)          # Libedit::edit (own module): lines of an interactive console
+find_package(SQLite3 3.40 REQUIRED)     # SQLite::SQLite3: state of the control host
 find_package(Llama REQUIRED)            # llama::llama, llama::common (own module)
 
 if(NOT TROUPE_CUDA STREQUAL "OFF")

@@ -27,6 +27,7 @@ GUARDED = [
     (re.compile(r"^caf/"), ["actors", "apps", "messages/wire", "tools", "tests"]),
     (re.compile(r"^uc[pst]/"), ["gpu/transfer", "tools", "tests"]),
     (re.compile(r"^(llama|ggml)[^/]*\.h$|^(common|chat|sampling)\.h$"), ["gpu", "tools", "tests"]),
+    (re.compile(r"^sqlite3\.h$"), ["actors/control", "tools", "tests"]),
     (re.compile(r"^toml(\+\+)?[/.]"), ["config", "tools", "tests"]),
     (re.compile(r"^boost/(beast|asio(?!/ip/address))"), ["actors/gateway", "actors/health", "actors/console", "apps", "tools", "tests"]),
 ]

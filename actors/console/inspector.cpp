@@ -1,6 +1,7 @@
 #include "actors/console/inspector.hpp"
 
 #include "actors/console/reports.hpp"
+#include "actors/control/control_actor.hpp"
 #include "actors/health/watchdog_actor.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/router/router_actor.hpp"
@@ -35,6 +36,13 @@ struct gathering {
   std::size_t open = 0;           ///< answers of actors here that are due
   std::set<std::string> engines;  ///< whose audits are due
   bool told = false;
+};
+
+/// What this host knows of the router shards, on its way together.
+struct shards_look {
+  asked_by by;
+  host_shards all;
+  std::size_t open = 1;  ///< answers that are due, and the asking itself
 };
 
 struct inspector_state {
@@ -120,6 +128,7 @@ struct inspector_state {
           by, [r = options.reload(in.getReload().getApply(), in.getReload().getDigest().cStr())](
                   msg::NodeReport::Builder out) { write(out.initReloaded(), r); });
     case msg::NodeQuery::SHARDS:
+      return look_at_shards(by);
     case msg::NodeQuery::NONE:
       break;
     }
@@ -158,6 +167,51 @@ struct inspector_state {
               },
               [=](const caf::error&) { silent("does not answer"); });
     });
+  }
+
+  // -- router shards -----------------------------------------------------------------
+
+  void look_at_shards(const asked_by& by) {
+    auto look = std::make_shared<shards_look>();
+    look->by = by;
+    if (options.assigned) look->all.assigned = options.assigned();
+    for (const auto& [entry_name, e] : *options.view->get()) {
+      if (e.host != options.host) continue;
+      if (e.role == msg::Role::ROUTER)
+        part_of_look<control::shard_load>(
+            look, entry_name, control::describe_load{},
+            [](host_shards& all, const control::shard_load& l) { all.here.push_back(l); });
+      if (e.role == msg::Role::CONTROL)
+        part_of_look<control::control_report>(
+            look, entry_name, control::describe_control{},
+            [](host_shards& all, const control::control_report& r) { all.control = r; });
+    }
+    one_less(look);
+  }
+
+  template <class Answer, class Question, class Take>
+  void part_of_look(const std::shared_ptr<shards_look>& look, const std::string& whom,
+                    Question question, Take take) {
+    ++look->open;
+    find(whom, [=, this](const caf::actor& who) {
+      const auto silent = [=, this] {
+        look->all.silent.push_back(whom);
+        one_less(look);
+      };
+      if (!who) return silent();
+      self->request(who, describe_timeout, question)
+          .then(
+              [=, this](const Answer& a) {
+                take(look->all, a);
+                one_less(look);
+              },
+              [=](const caf::error&) { silent(); });
+    });
+  }
+
+  void one_less(const std::shared_ptr<shards_look>& look) {
+    if (--look->open == 0)
+      answer(look->by, [&](msg::NodeReport::Builder out) { write(out.initShards(), look->all); });
   }
 
   // -- books -------------------------------------------------------------------------

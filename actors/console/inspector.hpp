@@ -2,6 +2,7 @@
 
 #include "actors/console/reload_result.hpp"
 #include "actors/console/tree_walk.hpp"
+#include "actors/control/assignment.hpp"
 #include "actors/directory/directory_actor.hpp"
 
 #include <caf/actor.hpp>
@@ -28,6 +29,8 @@ struct inspector_options {
   std::shared_ptr<const directory::directory_view> view;
   /// What the node's tree hangs on; the root supervisor is the last of them.
   std::function<std::vector<tree_root>()> roots;
+  /// Which router shard has which keys, as this node's requests go by it.
+  std::function<std::shared_ptr<const control::assignment>()> assigned = {};
   /// Reads the node's cluster file again; with `apply`, takes over what can be.
   std::function<reload_result(bool apply, const std::string& digest)> reload;
 };

@@ -112,6 +112,49 @@ void write(msg::NodeReport::Builder out, const request::requests_report& r) {
   }
 }
 
+void write(msg::Shards::Builder out, const host_shards& s) {
+  if (s.assigned) {
+    const auto& a = *s.assigned;
+    out.setTerm(a.number().term);
+    out.setGeneration(a.number().generation);
+    auto list = out.initAssigned(static_cast<unsigned>(a.shards().size()));
+    for (unsigned i = 0; i < list.size(); ++i) list[i].setShard(a.shards()[i]);
+    for (std::size_t i = 0; i < a.slices().size(); ++i) {
+      const auto& x = a.slices()[i];
+      const auto part = control::width(x.first, a.last_of(i)) /
+                        static_cast<double>(x.replicas.size());
+      for (auto r : x.replicas) {
+        list[r].setSlices(list[r].getSlices() + 1);
+        list[r].setPart(list[r].getPart() + part);
+      }
+    }
+  }
+  auto here = out.initHere(static_cast<unsigned>(s.here.size()));
+  for (unsigned i = 0; i < here.size(); ++i) {
+    auto load = s.here[i];
+    // People look at the sum.
+    double sum = 0;
+    for (const auto& r : load.ranges) sum += r.load;
+    load.ranges = {{0, ~control::key64{0}, sum}};
+    load.keys.clear();
+    control::write(here[i], load);
+  }
+  if (s.control) {
+    auto c = out.initControl();
+    c.setPresent(true);
+    c.setTerm(s.control->number.term);
+    c.setGeneration(s.control->number.generation);
+    if (s.control->made_ago) c.setMadeMs(s.control->made_ago->count());
+    c.setImbalance(s.control->imbalance);
+    c.setChurn(s.control->churn);
+    auto lost = c.initLost(static_cast<unsigned>(s.control->lost.size()));
+    for (unsigned i = 0; i < lost.size(); ++i) lost.set(i, s.control->lost[i]);
+    c.setProblem(s.control->problem);
+  }
+  auto silent = out.initSilent(static_cast<unsigned>(s.silent.size()));
+  for (unsigned i = 0; i < silent.size(); ++i) silent.set(i, s.silent[i]);
+}
+
 void write(msg::Reloaded::Builder out, const reload_result& r) {
   out.setApplied(r.applied);
   out.setGeneration(r.generation);

@@ -130,6 +130,25 @@ int health(command_context& c, const std::vector<std::string>& words) {
       c, hosts, [](msg::NodeQuery::Builder q) { q.setHealth(); }, &add_health);
 }
 
+int shards(command_context& c, const std::vector<std::string>& words) {
+  if (!words.empty()) return usage(c, "`shards` takes no words: all hosts are asked");
+  auto a = c.link.ask({}, [](msg::NodeQuery::Builder q) { q.setShards(); });
+  if (!a) return failed(c, a.error());
+  auto names = c.link.ask({c.host}, [](msg::NodeQuery::Builder q) { q.setDirectory(); });
+  if (!names) return failed(c, names.error());
+  shards_view view;
+  each_report(*a, [&](msg::NodeReport::Reader r) { view.add(r); });
+  each_report(*names, [&](msg::NodeReport::Reader r) { view.add_directory(r); });
+  view.finish();
+  if (c.json)
+    print_json(c, [&](json_writer& w) { view.json(w); });
+  else
+    c.out(view.text());
+  for (const auto& p : view.problems())
+    if (!c.json) c.out(printable(p) + "\n");
+  return tell_silent(c, *a) || tell_silent(c, *names) ? exit_failure : exit_ok;
+}
+
 int requests(command_context& c, const std::vector<std::string>& words) {
   std::vector<std::string> hosts;
   if (!host_of(c, words, hosts)) return exit_usage;
@@ -348,6 +367,7 @@ const std::vector<command>& commands() {
       {"workers", "[HOST]", "what the workers of the cluster say of themselves", &workers},
       {"directory", "[HOST]", "the names of the cluster, as a host knows them", &directory},
       {"health", "[HOST]", "the watchdogs' verdicts on their engines, with the evidence", &health},
+      {"shards", "", "the router's shards: what each has and does, and who decides on it", &shards},
       {"requests", "[HOST]", "requests that run", &requests},
       {"request", "ID", "how the request with this X-Request-Id travelled", &request},
       {"books", "[--check] [--zero]",

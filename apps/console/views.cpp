@@ -173,6 +173,132 @@ void add_workers(table& t, msg::NodeReport::Reader report) {
   }
 }
 
+void shards_view::add(msg::NodeReport::Reader report) {
+  const std::string host = report.getHost().cStr();
+  const auto in = report.getShards();
+  for (auto l : in.getHere()) {
+    auto& s = shards_[l.getShard().cStr()];
+    s.told = true;
+    s.host = host;
+    s.requests_per_second = l.getRequestsPerSecond();
+    for (auto r : l.getRanges()) s.load += r.getLoad();
+    s.requests = l.getRequests();
+    s.misrouted = l.getMisrouted();
+    s.blocks = l.getBlocks();
+    s.leases = l.getLeases();
+  }
+  for (auto s : in.getSilent())
+    problems_.push_back(fmt::format("host {}: {} does not answer", host, s.cStr()));
+  if (in.getAssigned().size() > 0) {
+    const assignment_number by{in.getTerm(), in.getGeneration()};
+    if (go_by_.empty() || by >= shown_) {
+      for (auto& [name, s] : shards_) s.slices = 0, s.part = 0;
+      for (auto a : in.getAssigned()) {
+        auto& s = shards_[a.getShard().cStr()];
+        s.slices = a.getSlices();
+        s.part = a.getPart();
+      }
+      shown_ = by;
+    }
+    go_by_[host] = by;
+  }
+  const auto c = in.getControl();
+  if (!c.getPresent()) return;
+  control_ = decider{host,         c.getTerm(), c.getGeneration(), c.getMadeMs(), c.getImbalance(),
+                     c.getChurn(), {}};
+  for (auto s : c.getLost()) control_->lost.emplace_back(s.cStr());
+  if (c.getProblem().size() > 0)
+    problems_.push_back(fmt::format("control on {}: {}", host, c.getProblem().cStr()));
+}
+
+void shards_view::add_directory(msg::NodeReport::Reader report) {
+  for (auto e : report.getDirectory()) {
+    if (e.getRole() != msg::Role::ROUTER) continue;
+    auto& s = shards_[e.getName().cStr()];
+    s.host = e.getHost().cStr();
+    s.state = msg::state_name(e.getState());
+    s.generation = e.getGeneration();
+  }
+}
+
+void shards_view::finish() {
+  // An assignment takes a moment to everybody: hosts are named, and the eye judges.
+  for (const auto& [host, by] : go_by_)
+    if (by != shown_)
+      problems_.push_back(fmt::format("host {}: goes by assignment {}.{}, others by {}.{}", host,
+                                      by.first, by.second, shown_.first, shown_.second));
+}
+
+table shards_view::rows() const {
+  table t;
+  t.columns = {"shard",          "host", "state",     "generation", "slices", "part",
+               "requests_per_s", "load", "misrouted", "blocks",     "leases"};
+  // As in the cluster file: router/10 comes after router/9.
+  std::vector<const std::pair<const std::string, shard>*> order;
+  for (const auto& s : shards_) order.push_back(&s);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair{a->first.size(), a->first} < std::pair{b->first.size(), b->first};
+  });
+  for (const auto* s : order) {
+    const auto& x = s->second;
+    const auto if_told = [&](cell value) { return x.told ? std::move(value) : cell{""}; };
+    t.rows.push_back({s->first, x.host, x.state.empty() ? "lost" : x.state, number(x.generation),
+                      number(x.slices), fmt::format("{:.1f}%", 100 * x.part),
+                      if_told(fmt::format("{:.2f}", x.requests_per_second)),
+                      if_told(fmt::format("{:.3f}", x.load)), if_told(number(x.misrouted)),
+                      if_told(number(x.blocks)), if_told(number(x.leases))});
+  }
+  return t;
+}
+
+std::string shards_view::text() const {
+  auto out = to_text(rows());
+  if (!control_) {
+    out += fmt::format("assignment {}.{}; no control host tells of it\n", shown_.first,
+                       shown_.second);
+    return out;
+  }
+  out += fmt::format("assignment {}.{}; control on {} made {}.{}", shown_.first, shown_.second,
+                     printable(control_->host), control_->term, control_->generation);
+  if (control_->made_ms >= 0) out += fmt::format(" {:.0f} s ago", control_->made_ms / 1e3);
+  if (control_->imbalance > 0) out += fmt::format(", imbalance {:.2f}", control_->imbalance);
+  out += fmt::format(", moved {:.1f}%\n", 100 * control_->churn);
+  for (const auto& s : control_->lost) out += fmt::format("counted out: {}\n", printable(s));
+  return out;
+}
+
+void shards_view::json(json_writer& w) const {
+  w.StartObject();
+  w.Key("shards");
+  table_json(w, rows());
+  w.Key("go_by");
+  w.StartObject();
+  for (const auto& [host, by] : go_by_)
+    text_field(w, host.c_str(), fmt::format("{}.{}", by.first, by.second));
+  w.EndObject();
+  w.Key("control");
+  if (control_) {
+    w.StartObject();
+    text_field(w, "host", control_->host);
+    text_field(w, "made", fmt::format("{}.{}", control_->term, control_->generation));
+    w.Key("made_ms"), w.Int64(control_->made_ms);
+    w.Key("imbalance"), w.Double(control_->imbalance);
+    w.Key("churn"), w.Double(control_->churn);
+    w.Key("lost");
+    w.StartArray();
+    for (const auto& s : control_->lost) put(w, s);
+    w.EndArray();
+    w.EndObject();
+  } else {
+    w.Null();
+  }
+  w.Key("problems");
+  w.StartArray();
+  for (const auto& p : problems_) put(w, p);
+  w.EndArray();
+  w.EndObject();
+}
+
 std::string books_text(const std::vector<troupe::console::host_books>& all) {
   table t;
   t.columns = {"holder",    "requests",    "prompt_bytes", "leases",   "jobs",

@@ -1,6 +1,7 @@
 #include "apps/node/node.hpp"
 
 #include "actors/capacity/calibrated.hpp"
+#include "actors/control/sqlite_store.hpp"
 #include "actors/link/handshake.hpp"
 #include "actors/link/system_config.hpp"
 #include "apps/node/console.hpp"
@@ -126,6 +127,20 @@ void check_descriptors(const config::cluster& c, const std::string& host) {
                      .c_str());
 }
 
+/// The state of the control host, if this is it. Null: it isn't. Errors: as `sqlite_store::open`,
+/// with the place in the cluster file.
+expected<std::shared_ptr<control::store>> open_control_state(const config::cluster& c,
+                                                             const config::host& self) {
+  if (!c.control || c.control->host != self.name) return std::shared_ptr<control::store>{};
+  auto opened = control::sqlite_store::open(c.control->state, c.section.id);
+  if (opened) return std::shared_ptr<control::store>{*std::move(opened)};
+  const auto at = c.origins.find("control.state");
+  return error{opened.error().code,
+               fmt::format("{}: {}",
+                           to_string(at == c.origins.end() ? c.control->where : at->second),
+                           opened.error().message)};
+}
+
 /// Serves until told to stop. True when the end was asked for.
 bool serve(node_tree& tree, stop_signals& signals, const config::limits& limits) {
   if (signals.wait() == stop_signals::cause::woken) return false;
@@ -190,6 +205,11 @@ int run_node(const node_options& options) {
 
   check_descriptors(cluster, options.host);
   stop_signals signals;
+  // Its thread is not to get the signals either.
+  auto control_state = open_control_state(cluster, *self);
+  if (!control_state)
+    return fail(control_state.error().code == "state_unavailable" ? exit_address : exit_config,
+                control_state.error().message);
   set_up_log(options.log_level, "%Y-%m-%dT%H:%M:%S.%e%z %l %v");
   link::system_config config{cluster.health.heartbeat_interval, cluster.health.heartbeat_timeout};
   caf::actor_system system{config};
@@ -204,6 +224,7 @@ int run_node(const node_options& options) {
     setup.protocol_max = protocol_max;
     setup.credentials = credentials;
     setup.costs = capacity::cost_models_of(costs);
+    setup.control_state = *std::move(control_state);
     node_tree tree{system, std::move(setup), [&](std::string why) {
                      spdlog::critical("event=ground_lost reason=\"{}\"", why);
                      signals.wake();

@@ -3,10 +3,12 @@
 #include "actors/admission/gate.hpp"
 #include "actors/console/inspector.hpp"
 #include "actors/console/listener.hpp"
+#include "actors/control/control_actor.hpp"
 #include "actors/drain/drain_actor.hpp"
 #include "actors/health/watchdog_actor.hpp"
 #include "actors/link/secret_session.hpp"
 #include "actors/link/sockets.hpp"
+#include "actors/router/shard_name.hpp"
 
 #include "apps/node/console.hpp"
 #include "config/check.hpp"
@@ -210,6 +212,34 @@ caf::actor node_tree::current_drain() {
   return drain_;
 }
 
+static_assert(config::routers_max == control::shards_max);
+
+void node_tree::add_control(std::vector<supervision::child_spec>& children) {
+  const auto& c = setup_.cluster;
+  if (!c.control || c.control->host != setup_.host) return;
+  control::control_limits limits;
+  limits.interval = c.control->interval;
+  limits.assigner.tolerance = c.control->tolerance;
+  limits.assigner.churn_max = c.control->churn_max;
+  children.push_back({control::control_name, [this, limits](std::uint64_t) -> expected<caf::actor> {
+                        control::control_options o;
+                        o.generation = next_generation();
+                        o.shards = router::shard_names(setup_.cluster.routers.size());
+                        o.limits = limits;
+                        o.state = setup_.control_state;
+                        o.office = office_;
+                        o.directory = directory_;
+                        directory::entry e;
+                        e.name = control::control_name;
+                        e.generation = o.generation;
+                        e.role = msg::Role::CONTROL;
+                        e.state = msg::EntryState::READY;
+                        auto started = control::spawn_control(system_, std::move(o));
+                        caf::anon_send(directory_, directory::set_entry{std::move(e)});
+                        return started;
+                      }});
+}
+
 void node_tree::add_launchers(std::vector<supervision::child_spec>& children) {
   for (const auto& engine : config::engines_on(setup_.cluster, setup_.host)) {
     const auto* pool = setup_.cluster.find_pool(engine.pool);
@@ -273,6 +303,7 @@ void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
          o.office = office_;
          o.view = view_;
          o.roots = [this] { return roots(); };
+         o.assigned = [this] { return data_->shards()->get(); };
          o.reload = [this](bool apply, const std::string& digest) { return reload(apply, digest); };
          directory::entry e;
          e.name = console::inspector_name(setup_.host);
@@ -385,6 +416,7 @@ expected<void> node_tree::start() {
   add_announcer(o.children);
   add_connectors(o.children);
   data_->add_children(o.children);
+  add_control(o.children);
   add_watchdog(o.children);
   add_inspector(o.children);
   add_consoles(o.children);
@@ -409,6 +441,8 @@ std::string node_tree::describe() const {
                           g.certificate.empty() ? "http" : "https", g.address, g.port);
   for (const auto& r : c.routers)
     if (r.host == setup_.host) text += "\n  router";
+  if (c.control && c.control->host == setup_.host)
+    text += "\n  control of the router shards, by " + c.control->state;
   for (const auto& e : engines) text += fmt::format("\n  engine {} of pool {}", e.name, e.pool);
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include "actors/console/inspector.hpp"
 #include "actors/console/tree_walk.hpp"
+#include "actors/control/store.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/launcher/launcher_actor.hpp"
 #include "actors/link/door.hpp"
@@ -53,6 +54,8 @@ struct node_setup {
   std::uint16_t protocol_max = link::protocol_version;
   node_credentials credentials{};
   std::map<std::string, capacity::cost_model> costs{};  ///< calibrated, by pool
+  /// Set where this is the control host.
+  std::shared_ptr<control::store> control_state{};
 };
 
 /// A node's actors: what all stand on (post office, directory, listeners), and a supervisor over
@@ -102,6 +105,7 @@ class node_tree {
   void add_connectors(std::vector<supervision::child_spec>& children);
   void add_watchdog(std::vector<supervision::child_spec>& children);
   void add_drain(std::vector<supervision::child_spec>& children);
+  void add_control(std::vector<supervision::child_spec>& children);
   void add_launchers(std::vector<supervision::child_spec>& children);
   void add_inspector(std::vector<supervision::child_spec>& children);
   /// Reads the cluster file again, and with `apply` takes over what needs no restart: all of it, or

@@ -76,6 +76,7 @@ void world::start_node(const std::string& host) {
     setup.program = "troupe";
     setup.started_s = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::seconds>(now().time_since_epoch()).count());
+    setup.control_state = control_state_;
     setup.world.listen =
         [this, p](caf::actor_system& system, std::shared_ptr<const link::link_context> context,
                   const std::string& address, std::uint16_t port, caf::actor& listener) {

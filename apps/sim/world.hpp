@@ -6,6 +6,7 @@
 #include "apps/sim/network.hpp"
 #include "apps/sim/schedule.hpp"
 
+#include "actors/control/memory_store.hpp"
 #include "apps/node/node_tree.hpp"
 #include "config/cluster.hpp"
 
@@ -95,6 +96,8 @@ class world {
   std::unique_ptr<schedule> schedule_;
   quiet_config config_;
   std::unique_ptr<caf::actor_system> system_;
+  /// What the control host's disk has; it outlives its node.
+  std::shared_ptr<control::store> control_state_ = std::make_shared<control::memory_store>();
   std::map<std::string, node> nodes_;
   std::vector<std::unique_ptr<engine_process>> engines_;
 };
