@@ -90,7 +90,7 @@ struct router_state {
   std::unique_ptr<router_policy> policy;
   std::unique_ptr<shard_peers> peers;
   std::unique_ptr<load_book> load;  ///< by the assignment that this shard goes by
-  std::shared_ptr<const directory::snapshot> known;
+  std::shared_ptr<const directory::snapshot> around;
   msg::EntryState state = msg::EntryState::STARTING;
   bool waits = true;  ///< for what workers hold, before it is ready
   bool asks_again = false;
@@ -125,7 +125,7 @@ struct router_state {
 
   void changed(const directory::directory_changed& x) {
     policy->update(x.what);
-    known = x.all;
+    around = x.all;
     peers->update(*x.all);
     policy->set_shards(peers->deciding());
     for (const auto& e : x.what.removed) asked.erase(e.name);
@@ -246,12 +246,12 @@ struct router_state {
   /// By the directory's word that this one drains, too: then hubs ask the others. A session that
   /// nobody else would be asked for stays.
   void hand_over() {
-    if (!known) return;
+    if (!around) return;
     const auto& by = load->by();
-    const auto here = known->find(options.name);
-    const bool drains = here != known->end() && here->second.state == msg::EntryState::DRAINING;
+    const auto here = around->find(options.name);
+    const bool drains = here != around->end() && here->second.state == msg::EntryState::DRAINING;
     const auto owner = [&](control::key64 key) -> const std::string& {
-      return control::choose_shard(by, *known, key, key, 0);
+      return control::choose_shard(by, *around, key, key, 0);
     };
     auto leaving = policy->sessions().take([&](control::key64 key) {
       return (drains || !by.has(options.name, key)) && owner(key) != options.name;

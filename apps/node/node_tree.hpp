@@ -77,10 +77,10 @@ class node_tree {
   /// `/readyz` of this node says no from now on; everything is served as before. False: there is no
   /// gateway that could say so.
   bool announce_drain() { return data_->announce_drain(); }
-  /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused.
-  /// `poll` is called now and then: true gives up waiting.
   /// Other hosts' router shards are asked from now on.
   void drain_shards() { data_->drain_shards(); }
+  /// Requests of this node end by themselves, up to `limits.drain_timeout`; new ones are refused.
+  /// `poll` is called now and then: true gives up waiting.
   void drain_requests(const std::function<bool()>& poll);
   /// Engines finish within `drain`, or have their streams moved to other hosts', then end. Returns
   /// when all processes are gone, at the latest after `drain` and the time to kill.

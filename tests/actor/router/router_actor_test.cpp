@@ -460,10 +460,13 @@ namespace {
 /// Two shards, and a control host that a test plays.
 struct pair_of_shards : fixture {
   static constexpr std::uint64_t key = 500;
-  caf::actor first = router, second, control_host = capture();
+  caf::actor first, second, control_host = capture();
 
   pair_of_shards() {
     office->bind("control", 0, control_host);
+    caf::anon_send_exit(router, caf::exit_reason::kill);
+    run();
+    first = another("router/0");
     second = another("router/1");
     see({"router/0", "router/1"});
   }
