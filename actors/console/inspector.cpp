@@ -175,7 +175,8 @@ struct inspector_state {
     auto look = std::make_shared<shards_look>();
     look->by = by;
     if (options.assigned) look->all.assigned = options.assigned();
-    for (const auto& [entry_name, e] : *options.view->get()) {
+    const auto all = options.view->get();
+    for (const auto& [entry_name, e] : *all) {
       if (e.host != options.host) continue;
       if (e.role == msg::Role::ROUTER)
         part_of_look<control::shard_load>(

@@ -2,6 +2,7 @@
 
 #include "actors/link/guarded.hpp"
 #include "actors/router/load_book.hpp"
+#include "actors/router/router_metrics.hpp"
 #include "actors/router/shard_peers.hpp"
 #include "actors/router/shard_state.hpp"
 #include "actors/supervision/introspection.hpp"
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 
 namespace troupe::router {
@@ -97,6 +99,7 @@ struct router_state {
   std::map<std::string, std::uint64_t> asked;  ///< workers, for everything: their incarnations
   std::uint64_t requests = 0;                  ///< decisions
   std::uint64_t misrouted = 0;                 ///< of those, for keys of others
+  std::optional<router_metrics> metrics;
   std::mt19937_64 random;
   static constexpr const char* name = "router";
 
@@ -188,7 +191,9 @@ struct router_state {
     const auto key = msg::read(in.getKey());
     const auto place = in.getShardKey();
     ++requests;
-    if (!load->by().has(options.name, place)) ++misrouted;
+    const bool others = !load->by().has(options.name, place);
+    if (others) ++misrouted;
+    if (metrics) metrics->decided(others);
     q.shard_key = place;
     auto answer = policy->decide(q);
     const auto* chosen = std::get_if<route_choice>(&answer);
@@ -334,6 +339,7 @@ struct router_state {
 caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options options) {
   auto& s = self->state;
   s.options = std::move(options);
+  if (s.options.metrics) s.metrics.emplace(s.options.metrics, s.options.name);
   const auto first = s.options.first_lease == 0 ? random_lease() : s.options.first_lease;
   s.random.seed(first);  // each incarnation's is another, and a simulation's is its seed's
   s.policy = std::make_unique<router_policy>(s.options.limits, s.options.places, s.options.models,

@@ -11,6 +11,8 @@
 #include <caf/actor_system.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
 
+#include <prometheus/registry.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +43,7 @@ struct router_options {
       0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
   /// Who has which keys, from the start on; null: this shard has all.
   std::shared_ptr<const control::assignment> assigned = nullptr;
+  std::shared_ptr<prometheus::Registry> metrics = nullptr;
 };
 
 /// Shards tell the control host of themselves so often.

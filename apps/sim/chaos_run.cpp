@@ -84,6 +84,10 @@ config::cluster make_cluster(seeded random) {
   c.transfer.kind = "host";
   c.transfer.piece_bytes_max = 8U << 10U;
   c.transfer.buffer_bytes = (3 + random.below(4)) * (8U << 10U);
+  auto& control = c.control.emplace();
+  control.host = c.hosts[random.below(c.hosts.size())].name;
+  control.state = "control.db";
+  control.interval = 2'000ms;
   return c;
 }
 
@@ -339,6 +343,11 @@ class chaos {
       const auto hub = n.tree->data().current_hub();
       record_.nodes.push_back({host, hub.gate->open(), hub.gate->held_bytes(), hub.jobs->size()});
     }
+    record_.go_by.clear();
+    for (auto& [host, n] : world_.nodes())
+      if (n.up()) record_.go_by.push_back({host, n.tree->data().shards()->get()->number()});
+    const auto kept = world_.control_record();
+    record_.persisted = kept.last ? kept.last->number() : control::assignment_number{};
     record_.shards.clear();
     for (auto& [host, n] : world_.nodes()) {
       if (!n.up()) continue;
@@ -364,7 +373,7 @@ class chaos {
         read_books();
       else
         continue;
-      if (check_books(record_).empty()) break;
+      if (check_books(record_).empty() && check_assignments(record_).empty()) break;
     } while (world_.now() < until);
     done_ = true;
     read_books();

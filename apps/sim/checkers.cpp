@@ -294,6 +294,19 @@ std::vector<finding> check_restarts(const run_record& r) {
   return all;
 }
 
+std::vector<finding> check_assignments(const run_record& r) {
+  std::vector<finding> all;
+  const auto text = [](const control::assignment_number& n) {
+    return std::to_string(n.term) + "." + std::to_string(n.generation);
+  };
+  for (const auto& n : r.go_by)
+    if (n.number != r.persisted)
+      all.push_back({"assignments", n.host,
+                     "goes by assignment " + text(n.number) + ", and the control host has " +
+                         text(r.persisted) + " on its disk"});
+  return all;
+}
+
 std::vector<finding> check_readiness(const run_record& r) {
   std::vector<finding> all;
   for (const auto& text : r.not_ready) all.push_back({"readiness", "", text});
@@ -303,7 +316,7 @@ std::vector<finding> check_readiness(const run_record& r) {
 std::vector<finding> check_all(const run_record& r) {
   std::vector<finding> all;
   for (auto* check : {check_endings, check_answers, check_failures, check_attempts, check_books,
-                      check_kills, check_restarts, check_readiness})
+                      check_assignments, check_kills, check_restarts, check_readiness})
     for (auto& f : check(r)) all.push_back(std::move(f));
   return all;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/control/assignment.hpp"
 #include "apps/sim/client.hpp"
 #include "apps/sim/injector.hpp"
 
@@ -43,6 +44,12 @@ struct shard_books {
   std::size_t leases = 0;
 };
 
+/// By which assignment of keys to shards a node goes.
+struct node_assignment {
+  std::string host;
+  control::assignment_number number;
+};
+
 struct engine_start {
   std::string engine;
   std::uint64_t launcher = 0;  ///< each incarnation of a launcher counts by itself
@@ -80,6 +87,8 @@ struct run_record {
   std::vector<std::pair<std::string, std::string>> mismatches;
   std::vector<node_books> nodes;
   std::vector<shard_books> shards;
+  std::vector<node_assignment> go_by;
+  control::assignment_number persisted;   ///< the control host's last
   std::vector<std::string> router_hosts;  ///< where shards are meant to be
   std::vector<engine_start> starts;
   std::vector<engine_kill> kills;
@@ -110,6 +119,8 @@ std::vector<finding> check_failures(const run_record& r);
 std::vector<finding> check_attempts(const run_record& r);
 /// Nothing is held any more.
 std::vector<finding> check_books(const run_record& r);
+/// All go by what the control host's disk has: nothing else was ever told, and nobody missed it.
+std::vector<finding> check_assignments(const run_record& r);
 /// No engine that made progress was killed.
 std::vector<finding> check_kills(const run_record& r);
 std::vector<finding> check_restarts(const run_record& r);

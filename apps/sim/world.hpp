@@ -77,6 +77,8 @@ class world {
   void thaw(process_id p);
   network& net() { return *network_; }
   kv_network& kv() { return *kv_; }
+  /// What the control host's disk has.
+  control::record control_record() const { return control_state_->last(); }
   const config::cluster& cluster() const { return cluster_; }
   seeded& random() { return random_; }
   engine_pace& pace() { return pace_; }
@@ -96,7 +98,7 @@ class world {
   std::unique_ptr<schedule> schedule_;
   quiet_config config_;
   std::unique_ptr<caf::actor_system> system_;
-  /// What the control host's disk has; it outlives its node.
+  /// It outlives its node.
   std::shared_ptr<control::store> control_state_ = std::make_shared<control::memory_store>();
   std::map<std::string, node> nodes_;
   std::vector<std::unique_ptr<engine_process>> engines_;

@@ -233,6 +233,17 @@ TEST_CASE("restarts stay within their limit, for each launcher by itself") {
   CHECK(check_restarts(r).empty());
 }
 
+TEST_CASE("a node that goes by another assignment than the one on the disk is named") {
+  run_record r;
+  r.persisted = {3, 2};
+  r.go_by = {{"a", {3, 2}}, {"b", {3, 2}}};
+  CHECK(check_assignments(r).empty());
+  r.go_by[1].number = {3, 3};  // it was told of what was not persisted
+  CHECK(only(check_assignments(r), "assignments"));
+  r.go_by[1].number = {2, 9};  // or has missed it
+  CHECK(only(check_assignments(r), "assignments"));
+}
+
 TEST_CASE("what is not ready at the end is said") {
   run_record r;
   r.not_ready = {"a sees nobody"};
