@@ -42,7 +42,10 @@ void control_policy::changed(const directory::change& what, const std::string& l
   for (const auto& e : what.removed) {
     if (!gone(e.name, now)) continue;
     // A host is one event, however many shards were there.
-    if (lost_host.empty()) crashes_.crashed(now, names_.size());
+    if (lost_host.empty())
+      crashes_.crashed(now, names_.size());
+    else
+      shards_.at(e.name).lost = now;
     crashed = true;
   }
   if (crashed && !lost_host.empty()) crashes_.crashed(now, names_.size());
@@ -60,6 +63,9 @@ void control_policy::come(const directory::entry& e, time_point now) {
     if (!s.leaving()) crashes_.crashed(now, names_.size());
     end_account(e.name, now);
   }
+  // Only the way there was lost.
+  if (const auto lost = std::exchange(s.lost, std::nullopt); lost && s.generation == e.generation)
+    crashes_.withdraw(*lost);
   s.present = true;
   s.generation = e.generation;
   s.state = e.state;

@@ -83,6 +83,7 @@ class control_policy {
     bool seen = false;     ///< ready at any time, since this began
     std::uint64_t generation = 0;
     msg::EntryState state = msg::EntryState::UNKNOWN;
+    std::optional<time_point> lost;  ///< with its host, which counted as a crash
     bool ready() const { return present && state == msg::EntryState::READY; }
     bool leaving() const { return state == msg::EntryState::DRAINING; }
   };

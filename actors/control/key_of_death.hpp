@@ -23,6 +23,12 @@ class key_of_death {
     forget(now);
     crashes_.push_back({now, std::max<std::size_t>(1, shards)});
   }
+  /// The one at that time was none: who was taken for dead is there again.
+  void withdraw(clock::time_point when) {
+    const auto i = std::find_if(crashes_.begin(), crashes_.end(),
+                                [&](const crash& c) { return c.when == when; });
+    if (i != crashes_.end()) crashes_.erase(i);
+  }
   bool suspected(clock::time_point now) {
     forget(now);
     return crashes_.size() >= crashes_min &&

@@ -278,6 +278,27 @@ TEST_CASE("keys that shards die of one after the other are given to nobody else"
   }
 }
 
+TEST_CASE("a host that was only out of sight is no crash, and one that is no more is") {
+  host h{four};
+  h.all_come();
+  for (int i = 0; i < 3; ++i) {
+    h.go_away({router("router/1")}, "h1");
+    h.pass(10s);
+    CHECK(part_of(h.published(), "router/1") == 0);
+    h.come(router("router/1"));
+    h.pass(10s);
+    CHECK(h.policy.look(h.now).problem.empty());
+  }
+  for (std::uint64_t generation = 1; generation < 3; ++generation) {
+    CHECK(h.policy.look(h.now).problem.empty());
+    h.go_away({router("router/1", generation)}, "h1");
+    h.pass(10s);
+    h.come(router("router/1", generation + 1));
+    h.pass(10s);
+  }
+  CHECK(h.policy.look(h.now).problem.find("one after the other") != std::string::npos);
+}
+
 TEST_CASE("load moves keys from the hottest shard, within the limit of a round") {
   host h{four};
   h.all_come();
