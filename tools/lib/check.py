@@ -74,7 +74,7 @@ def stages():
         Stage("build asan", "default", 20 * 60, build("asan", "unit_tests", "actor_tests", "fuzz_tests", "troupe")),
         tests("asan", "default", 10 * 60, "asan", ["unit", "actor", "fuzz"], jobs=JOBS, env=ASAN),
         Stage("build release", "all", 20 * 60, build("release")),
-        tests("chaos", "all", 30 * 60, "release", ["chaos"], may_be_none=True),
+        tests("chaos", "all", 45 * 60, "release", ["chaos"], may_be_none=True),
         Stage("build tsan", "all", 25 * 60, build("tsan", "unit_tests", "actor_tests", "troupe")),
         tests("tsan", "all", 20 * 60, "tsan", ["unit", "actor"], jobs=JOBS, env=TSAN),
         Stage("clang-tidy", "all", 45 * 60, [*build("tidy", "troupe_schemas"), ["tools/lib/tidy.py"]]),
