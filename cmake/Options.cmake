@@ -5,7 +5,6 @@ set_property(CACHE TROUPE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TROUPE_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: empty, address,undefined or thread")
 option(TROUPE_WERROR "Warnings in own code are errors" ON)
 option(TROUPE_PCH "Precompile other people's headers" ON)
-option(TROUPE_CLANG_TIDY "Run clang-tidy on every own source while it compiles" OFF)
 option(TROUPE_FUZZ "Build the fuzz targets for libFuzzer (clang); otherwise they replay and mutate their corpus" OFF)
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -31,7 +31,7 @@ function(_troupe_pch name)
     <thread> <unordered_map> <utility> <variant> <vector>
     <capnp/generated-header-support.h> <capnp/message.h> <capnp/schema.h> <capnp/serialize.h> <fmt/format.h> <spdlog/spdlog.h> ${arg_HEADERS})
 endfunction()
-if(TROUPE_PCH AND NOT TROUPE_CLANG_TIDY)
+if(TROUPE_PCH)
   _troupe_pch(pch)
   _troupe_pch(caf_pch LIBS CAF::openssl HEADERS <caf/all.hpp> <caf/io/all.hpp>)
   _troupe_pch(test_pch LIBS Catch2::Catch2 HEADERS <catch2/catch.hpp>)
@@ -66,10 +66,6 @@ function(_troupe_configure target)
     foreach(library fmt::fmt spdlog::spdlog)
       target_compile_definitions(${target} PRIVATE "$<TARGET_PROPERTY:${library},INTERFACE_COMPILE_DEFINITIONS>")
     endforeach()
-  endif()
-  if(TROUPE_CLANG_TIDY AND NOT scope STREQUAL "INTERFACE")
-    find_program(TROUPE_CLANG_TIDY_PROGRAM NAMES clang-tidy-14 clang-tidy REQUIRED)
-    set_target_properties(${target} PROPERTIES CXX_CLANG_TIDY "${TROUPE_CLANG_TIDY_PROGRAM};--quiet;--warnings-as-errors=*")
   endif()
 endfunction()
 
@@ -154,17 +150,20 @@ function(troupe_test name)
   _troupe_collect(${name} ${arg_LABELS})
 endfunction()
 
-# troupe_python_test(NAME SCRIPT file [LABELS label...] [TIMEOUT seconds] [ARGS arg...] [OPENAI]): a script on Python's standard library (unittest), or with
-# the OpenAI client where it says OPENAI. Real processes contend for cores and ports, so these run one at a time.
+# troupe_python_test(NAME SCRIPT file [LABELS label...] [TIMEOUT seconds] [ARGS arg...] [OPENAI] [ALONE]): a script on Python's standard library
+# (unittest), or with the OpenAI client where it says OPENAI. Most of its time it waits for real processes; ALONE: what these do takes the whole machine.
 function(troupe_python_test name)
-  cmake_parse_arguments(arg "OPENAI" "SCRIPT;TIMEOUT" "LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(arg "OPENAI;ALONE" "SCRIPT;TIMEOUT" "LABELS;ARGS" ${ARGN})
   set(python /usr/bin/python3)
   if(arg_OPENAI)
     set(python "${TROUPE_CACHE_DIR}/venv/conformance/bin/python")  # by tools/setup --check
   endif()
   get_filename_component(script "${arg_SCRIPT}" ABSOLUTE)
   _troupe_ctest(${name} cluster 300 LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} COMMAND ${python} -B -u ${script} ${arg_ARGS})
-  set_tests_properties(${name} PROPERTIES RUN_SERIAL ON SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+  if(arg_ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
 endfunction()
 
 # troupe_fuzz(NAME [CAF] SOURCES source... [LIBS lib...] [CORPUS folder]): a target that defines LLVMFuzzerTestOneInput. Preset `fuzz` links libFuzzer;

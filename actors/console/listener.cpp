@@ -111,7 +111,7 @@ caf::behavior port_behavior(caf::stateful_actor<port_state, caf::io::broker>* se
                             const std::shared_ptr<refusals>& heard) {
   auto& s = self->state;
   s.heard = heard;
-  s.connection = connection;
+  s.connection = std::move(connection);
   s.listener = listener;
   s.peers = peers;
   self->set_down_handler([self](caf::down_msg&) { self->quit(); });

@@ -14,7 +14,7 @@ std::string reset_text(std::chrono::milliseconds t) {
   const auto ms = std::max<std::int64_t>(0, t.count());
   constexpr std::int64_t second = 1'000, minute = 60 * second, hour = 60 * minute;
   if (ms < second) return fmt::format("{}ms", ms);
-  const auto seconds = fmt::format("{:g}s", static_cast<double>(ms % minute) / second);
+  auto seconds = fmt::format("{:g}s", static_cast<double>(ms % minute) / second);
   if (ms < minute) return seconds;
   if (ms < hour) return fmt::format("{}m{}", ms / minute, seconds);
   return fmt::format("{}h{}m{}", ms / hour, ms % hour / minute, seconds);

@@ -132,7 +132,7 @@ class calibration_run {
     const auto shortest = *std::min_element(scope_.outputs.begin(), scope_.outputs.end());
     workload w{"warm-up", std::min(warm_up_requests, 2 * scope_.engines), 0, {}};
     w.requests.assign(warm_up_requests * scope_.engines, {longest / 2, shortest});
-    const auto bytes = longest / 2 * bytes_per_token_;
+    const auto bytes = longest * bytes_per_token_ / 2;
     const auto done = measure(w, 0, 0);
     if (!done) return done.error();
     double tokens = 0;

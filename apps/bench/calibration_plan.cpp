@@ -106,8 +106,9 @@ std::string prompt_of(const workload& w, const prompt_maker& shared, const promp
 
 std::vector<std::uint32_t> capacity_levels(std::uint32_t most) {
   std::vector<std::uint32_t> all;
-  for (double x = 1; std::lround(x) <= static_cast<long>(most); x *= std::sqrt(2.0)) {
-    const auto level = static_cast<std::uint32_t>(std::lround(x));
+  for (int half_doublings = 0;; ++half_doublings) {
+    const auto level = static_cast<std::uint32_t>(std::lround(std::exp2(half_doublings / 2.0)));
+    if (level > most) break;
     if (all.empty() || all.back() != level) all.push_back(level);
   }
   return all;

@@ -159,7 +159,7 @@ std::string table_of(const run_report& r) {
       out += fmt::format(" {:>10.2f}", ms(values.percentile(p.percent)));
     out += fmt::format(" {:>10.2f} {:>10.2f}\n", ms(values.max()), values.mean() / 1e6);
   }
-  if (!records.errors.empty()) out += "\n";
+  if (!records.errors.empty()) out += '\n';
   for (const auto& [kind, e] : records.errors)
     out += fmt::format("  {:<28} {}{}\n", "error " + kind, e.count,
                        e.first_message.empty() ? "" : "; the first: " + e.first_message);

@@ -4,7 +4,7 @@
 
 #include <capnp/schema.h>
 #include <fmt/format.h>
-#include <rapidjson/document.h>
+#include <simdjson.h>
 
 #include <kj/string.h>
 
@@ -29,7 +29,7 @@ void tree_line(std::string& out, msg::TreeNode::Reader n, const std::string& ind
   if (n.getSilent().size() > 0) out += fmt::format("  ({})", n.getSilent().cStr());
   if (n.getLastEnd().size() > 0)
     out += fmt::format("  last end: {}", printable(n.getLastEnd().cStr()));
-  out += "\n";
+  out += '\n';
   const auto below = root ? indent : indent + (last ? "    " : "│   ");
   const auto children = n.getChildren();
   for (unsigned i = 0; i < children.size(); ++i)
@@ -154,21 +154,25 @@ void add_workers(table& t, msg::NodeReport::Reader report) {
                                        {"detail", "detail"}};
   t.columns.clear();
   for (const auto& c : columns) t.columns.emplace_back(c.title);
-  rapidjson::Document d;
-  d.Parse(report.getWorkersJson().cStr());
-  if (d.HasParseError() || !d.IsObject() || !d.HasMember("workers")) return;
-  for (const auto& x : d["workers"].GetArray()) {
+  simdjson::dom::parser parser;
+  simdjson::dom::array workers;
+  const std::string_view json{report.getWorkersJson().cStr(), report.getWorkersJson().size()};
+  if (parser.parse(json).at_key("workers").get(workers) != simdjson::SUCCESS) return;
+  for (auto worker : workers) {
     auto& row = t.rows.emplace_back();
     for (const auto& c : columns) {
-      const auto i = x.FindMember(c.member);
-      if (i == x.MemberEnd())
-        row.emplace_back(std::string{});
-      else if (i->value.IsString())
-        row.emplace_back(std::string{i->value.GetString()});
-      else if (i->value.IsBool())
-        row.emplace_back(std::string{i->value.GetBool() ? "yes" : "no"});
+      const auto value = worker.at_key(c.member);
+      std::string_view text;
+      bool yes = false;
+      double figure = 0;
+      if (value.get(text) == simdjson::SUCCESS)
+        row.emplace_back(std::string{text});
+      else if (value.get(yes) == simdjson::SUCCESS)
+        row.emplace_back(std::string{yes ? "yes" : "no"});
+      else if (value.get(figure) == simdjson::SUCCESS)
+        row.emplace_back(static_cast<std::int64_t>(figure));
       else
-        row.emplace_back(static_cast<std::int64_t>(i->value.GetDouble()));
+        row.emplace_back(std::string{});
     }
   }
 }

@@ -222,7 +222,7 @@ int run_node(const node_options& options) {
                      "/proc/self/exe", static_cast<std::uint64_t>(std::time(nullptr))};
     setup.program = std::filesystem::read_symlink("/proc/self/exe").string();
     setup.protocol_max = protocol_max;
-    setup.credentials = credentials;
+    setup.credentials = std::move(credentials);
     setup.costs = capacity::cost_models_of(costs);
     setup.control_state = *std::move(control_state);
     node_tree tree{system, std::move(setup), [&](std::string why) {

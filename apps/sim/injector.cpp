@@ -161,8 +161,10 @@ void injector::hit_engine(const planned_fault& f) {
   const bool loading = f.what == fault_kind::kill_loading_engine ||
                        f.what == fault_kind::stuck_loading;
   auto* e = pick_engine(f.draw, !loading);
+  const bool first_of_two = e == nullptr && loading;
   // Nobody is loading: one is made to, first.
-  if (e == nullptr && loading && (e = pick_engine(f.draw, true)) != nullptr) {
+  if (first_of_two) e = pick_engine(f.draw, true);
+  if (first_of_two && e != nullptr) {
     const auto name = e->name();
     e->exit({true, SIGKILL});
     note(f, name + " (first of two)", {e->host()}, 0ms);
