@@ -111,11 +111,10 @@ void control_policy::heard(shard_load said, time_point now) {
   if (by.term < term_max && (current_ ? by > current_->number() : by.term > term_)) {
     // Ours would be refused. Either our record is older than what was published by it, and a higher
     // term mends that; or there is another control host, which will have the last word.
-    foreign_term_ = std::max(foreign_term_, by.term);
-    if (!wants_term_) {
-      outranked_ = took_over_;
-      wants_term_ = took_over_ = true;
-    }
+    const bool higher = by > foreign_;
+    foreign_ = std::max(foreign_, by);
+    if (outranked_ ? higher : took_over_ && !wants_term_) outranked_ = now;
+    if (!wants_term_) wants_term_ = took_over_ = true;
   }
   auto& a = accounts_[said.shard];
   a.said = std::move(said);
@@ -125,14 +124,15 @@ void control_policy::heard(shard_load said, time_point now) {
 // -- decisions -------------------------------------------------------------------------
 
 std::optional<record> control_policy::due(time_point now) {
-  if (writing_ || outranked_ || now < not_before_) return std::nullopt;
+  if (writing_ || now < not_before_) return std::nullopt;
+  if (outranked_ && now < *outranked_ + rival_gone_after) return std::nullopt;
   writing_ = wants_term_ ? with_term() : round(now);
   writing_since_ = now;
   return writing_;
 }
 
 record control_policy::with_term() const {
-  const auto term = std::max(term_, foreign_term_) + 1;
+  const auto term = std::max(term_, foreign_.term) + 1;
   return {term, renumbered(current_ ? *current_ : last_, {term, 1})};
 }
 
@@ -169,8 +169,13 @@ void control_policy::written(const expected<void>& result, time_point now) {
     return;
   }
   write_problem_.clear();
-  if (std::exchange(wants_term_, false)) {
+  if (wants_term_) {
     made_.when = now;
+    // Unless it was outbid meanwhile.
+    if (!outranked_ || done.last->number() > foreign_) {
+      wants_term_ = false;
+      outranked_.reset();
+    }
   } else {
     made_ = making_;
     acted_on_ = acting_on_;
@@ -213,8 +218,9 @@ load_map control_policy::loads(time_point now) const {
 std::string control_policy::held(time_point now) {
   if (outranked_)
     return fmt::format("shards go by term {} although this control host has taken a higher one "
-                       "before: there is another control host; stop one of them",
-                       foreign_term_);
+                       "before: there is another control host; stop one of them (when it is not "
+                       "heard of for {} min, this one goes on)",
+                       foreign_.term, rival_gone_after.count());
   const auto present = static_cast<std::size_t>(std::count_if(
       shards_.begin(), shards_.end(), [](const auto& s) { return s.second.present; }));
   // More likely this host is cut off.
@@ -229,7 +235,8 @@ std::string control_policy::held(time_point now) {
 }
 
 control_policy::time_point control_policy::wake_at() const {
-  if (writing_ || outranked_) return time_point::max();
+  if (writing_) return time_point::max();
+  if (outranked_) return std::max(*outranked_ + rival_gone_after, not_before_);
   if (wants_term_) return not_before_;
   auto at = soon_ ? std::min(*soon_, next_round_) : next_round_;
   if (!all_seen()) at = std::max(at, began_ + limits_.patience);

@@ -35,6 +35,10 @@ struct control_limits {
 /// Terms of others that are heeded; above it is nonsense.
 inline constexpr std::uint64_t term_max = std::uint64_t{1} << 62U;
 
+/// Of another control host that has the last word: when no higher number of it was heard for so
+/// long, it is taken to be gone. Where it is not, one bid in that time is what it costs.
+inline constexpr std::chrono::minutes rival_gone_after{10};
+
 /// What a control host does with what it hears; the pure part of the actor `control`. Whoever uses
 /// it asks `due` after each event and at `wake_at`, writes what that says, tells `written`, and
 /// publishes `published` whenever its number has changed: so nothing is published that was not
@@ -126,8 +130,8 @@ class control_policy {
   time_point writing_since_;
   bool wants_term_ = true;
   bool took_over_ = false;
-  bool outranked_ = false;          ///< again, after that
-  std::uint64_t foreign_term_ = 0;  ///< the largest of others that shards go by
+  std::optional<time_point> outranked_;  ///< again, after that; when that was last heard
+  assignment_number foreign_;            ///< the largest of others that shards go by
   std::string write_problem_;
   time_point next_round_;
   std::optional<time_point> soon_;          ///< a round before that

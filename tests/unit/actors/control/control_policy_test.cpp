@@ -426,8 +426,50 @@ TEST_CASE("who finds shards with a higher number than its own takes a higher ter
   h.tell(l);
   CHECK(h.policy.published() == nullptr);
   CHECK(h.policy.look(h.now).problem.find("there is another control host") != std::string::npos);
-  h.pass(1h);
+  h.pass(rival_gone_after - 1min);
   CHECK(h.disk.term == 8);
+  // It is still at work.
+  l.ranges.clear();
+  l.goes_by = {9, 2};
+  h.tell(l);
+  h.pass(rival_gone_after - 1min);
+  l.goes_by = {9, 2};  // nothing new
+  h.tell(l);
+  CHECK(h.policy.published() == nullptr);
+  CHECK(h.disk.term == 8);
+  // It is gone: the survivor goes on.
+  h.pass(1min);
+  CHECK(h.disk.term == 10);
+  CHECK(h.published().number() == assignment_number{10, 1});
+  CHECK(h.policy.look(h.now).problem.empty());
+  h.go_away({router("router/2")}, "h2");
+  h.pass(h.limits.gather);
+  CHECK(h.published().number() == assignment_number{10, 2});
+  // It was not: one bid, and silence again.
+  l.goes_by = {11, 1};
+  h.tell(l);
+  CHECK(h.policy.published() == nullptr);
+  h.pass(rival_gone_after - 1s);
+  CHECK(h.disk.term == 10);
+}
+
+TEST_CASE("a bid that is outbid while it is written is not published") {
+  host h{three};
+  h.all_come();
+  auto l = h.account("router/1", 0.1);
+  for (std::uint64_t term : {7, 9}) {
+    l.goes_by = {term, 1};
+    h.tell(l);
+  }
+  h.now += rival_gone_after;
+  REQUIRE(h.policy.due(h.now));
+  CHECK(h.policy.published() == nullptr);
+  l.goes_by = {12, 1};
+  h.policy.heard(l, h.now);
+  h.policy.written(ok, h.now);
+  CHECK(h.policy.published() == nullptr);
+  CHECK_FALSE(h.policy.due(h.now));
+  CHECK(h.policy.wake_at() == h.now + rival_gone_after);
 }
 
 TEST_CASE("a record that is older than what was published by it is mended, too") {
