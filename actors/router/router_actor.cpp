@@ -80,6 +80,13 @@ std::uint64_t random_lease() {
   return std::uint64_t{draw()} << 32U | draw();
 }
 
+/// The assignment that a hub was told of.
+struct hub_told {
+  std::uint64_t incarnation = 0;
+  control::assignment_number number;
+  time_point when;
+};
+
 /// Of `requests/<host>`.
 std::string host_of(const msg::address& hub) {
   const auto slash = hub.name.find('/');
@@ -100,6 +107,7 @@ struct router_state {
   std::uint64_t requests = 0;                  ///< decisions
   std::uint64_t misrouted = 0;                 ///< of those, for keys of others
   std::optional<router_metrics> metrics;
+  std::map<std::string, hub_told> told;  ///< by host of the cluster
   std::mt19937_64 random;
   static constexpr const char* name = "router";
 
@@ -190,6 +198,8 @@ struct router_state {
     const msg::address to{in.getReplyTo().cStr(), 0};
     const auto key = msg::read(in.getKey());
     const auto place = in.getShardKey();
+    catch_up();
+    tell_newer(from.from, q.host, {in.getTerm(), in.getAssignmentGeneration()});
     ++requests;
     const bool others = !load->by().has(options.name, place);
     if (others) ++misrouted;
@@ -237,9 +247,30 @@ struct router_state {
                    a.error().code, a.error().message);
       return;
     }
-    if (a->number() <= load->by().number()) return;
-    load->assign(std::make_shared<const control::assignment>(*std::move(a)));
+    go_by(std::make_shared<const control::assignment>(*std::move(a)));
+  }
+  void go_by(std::shared_ptr<const control::assignment> next) {
+    if (next->number() <= load->by().number()) return;
+    load->assign(std::move(next));
     hand_over();
+  }
+  /// A shard of a node that has just begun hears as much as its hub.
+  void catch_up() {
+    if (options.node) go_by(options.node->get());
+  }
+  /// A hub whose node began while the control host was away knows only what the cluster file says.
+  void tell_newer(const msg::address& hub, const std::string& host,
+                  control::assignment_number goes_by) {
+    const auto& by = load->by();
+    if (goes_by >= by.number() || !options.places.contains(host)) return;
+    auto& last = told[host];
+    if (last.incarnation == hub.generation && last.number == by.number() &&
+        now() - last.when < tell_again_after)
+      return;
+    last = {hub.generation, by.number(), now()};
+    msg::draft<msg::Assignment> d{by.slices().size() * 40 + 4'096};
+    control::write(*d, by);
+    reply({hub.name, 0}, std::move(d).freeze());
   }
 
   // -- sessions whose keys are another's now ------------------------------------------
@@ -283,6 +314,7 @@ struct router_state {
   /// To the control host, if there is one.
   void tell_account() {
     self->delayed_send(self, account_interval, account_atom::value);
+    catch_up();
     if (peers->control_hosts().empty()) return;
     msg::draft<msg::ShardLoad> d;
     control::write(*d, account());

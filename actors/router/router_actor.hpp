@@ -43,11 +43,16 @@ struct router_options {
       0;  ///< 0: drawn at random, so that no two incarnations give the same numbers
   /// Who has which keys, from the start on; null: this shard has all.
   std::shared_ptr<const control::assignment> assigned = nullptr;
+  /// What its node goes by, from which a newer one is taken over at any time; null: nothing is.
+  std::shared_ptr<const control::shard_map> node = nullptr;
   std::shared_ptr<prometheus::Registry> metrics = nullptr;
 };
 
 /// Shards tell the control host of themselves so often.
 inline constexpr std::chrono::milliseconds account_interval{10'000};
+
+/// A hub that goes by an older assignment is told the shard's; again only after so long.
+inline constexpr std::chrono::milliseconds tell_again_after{30'000};
 
 /// To a shard: its node is about to end. It answers as before, but is asked only when no other is
 /// ready; sessions are theirs now.

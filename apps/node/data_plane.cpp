@@ -164,6 +164,7 @@ expected<caf::actor> data_plane::start_shard(std::size_t n, std::uint64_t genera
     o.first_lease = (ground_.first_lease ^ generation * 0x9E37'79B9'7F4A'7C15ULL) | 1U;
   o.costs = ground_.costs;
   o.assigned = shards_->get();
+  o.node = shards_;
   o.metrics = metrics_;
   auto shard = router::spawn_router(system_, std::move(o));
   const std::lock_guard lock{running_mutex_};

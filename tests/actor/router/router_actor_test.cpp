@@ -19,6 +19,7 @@ struct fixture : test::deterministic_system {
   caf::actor router;
   std::map<std::string, capacity::cost_model> costs;
   std::shared_ptr<const control::assignment> assigned;
+  std::shared_ptr<control::shard_map> node;
 
   fixture() {
     office->bind("requests/h", 0, requests);
@@ -30,6 +31,7 @@ struct fixture : test::deterministic_system {
     o.host = "r";
     o.generation = generation;
     o.assigned = assigned;
+    o.node = node;
     o.models = {"m"};
     o.places["h"] = {"r", "z", "a", "h"};
     o.office = office;
@@ -418,6 +420,44 @@ TEST_CASE_METHOD(fixture, "a question about a key of another shard's is answered
   ask_with(100);
   CHECK(account().misrouted == 1);
   CHECK(account().goes_by == control::assignment_number{3, 2});
+}
+
+TEST_CASE_METHOD(fixture, "a node that began without a control host learns from shards' answers") {
+  const std::vector<std::string> names{"router/0", "router/1"};
+  node = std::make_shared<control::shard_map>(names);
+  assigned = node->get();
+  start(5'000);
+  tell(msg::EntryState::READY);
+  const auto ask_by = [&](control::assignment_number number, std::uint64_t incarnation) {
+    msg::draft<msg::RouteRequest> d;
+    d->initKey();
+    d->setReplyTo("requests/h");
+    d->setModel("m");
+    d->setTerm(number.term);
+    d->setAssignmentGeneration(number.generation);
+    send("requests/h", std::move(d), incarnation);
+    std::vector<control::assignment_number> told;
+    for (auto& [from, e] : take_envelopes<msg::Assignment>(requests))
+      told.push_back(control::read(*msg::view<msg::Assignment>{e}).value().number());
+    return told;
+  };
+  using numbers = std::vector<control::assignment_number>;
+  CHECK(ask_by({0, 0}, 7).empty());
+  // The hub of its node has heard; the shard goes by that, too, and tells others.
+  const auto learnt = [&](control::assignment_number number) {
+    return node->offer(control::assignment::make(number, names, {{0, {1}}}).value());
+  };
+  REQUIRE(learnt({3, 1}));
+  CHECK(ask_by({3, 1}, 7).empty());
+  CHECK(ask_by({4, 1}, 7).empty());
+  CHECK(ask_by({0, 0}, 7) == numbers{{3, 1}});
+  CHECK(ask_by({0, 0}, 7).empty());  // it is on its way
+  CHECK(ask_by({0, 0}, 8) == numbers{{3, 1}});
+  REQUIRE(learnt({3, 2}));
+  CHECK(ask_by({3, 1}, 8) == numbers{{3, 2}});
+  // It was lost on its way.
+  advance(router::tell_again_after);
+  CHECK(ask_by({3, 1}, 8) == numbers{{3, 2}});
 }
 
 TEST_CASE_METHOD(fixture, "of two ready shards one passes a worker's report on") {
