@@ -11,7 +11,7 @@ unsigned cut(std::size_t size, std::size_t most) {
   return static_cast<unsigned>(std::min(size, most));
 }
 
-double sane(double x) { return std::isfinite(x) && x > 0 ? x : 0; }
+double sane(double x) { return std::isfinite(x) && x > 0 ? std::min(x, load_told_max) : 0; }
 
 }  // namespace
 

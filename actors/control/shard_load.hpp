@@ -15,6 +15,10 @@ namespace troupe::control {
 /// Keys that stand out in one account; of ranges, as many as there may be slices.
 inline constexpr std::size_t keys_told_max = 64;
 
+/// Seconds of engine time for each second, and requests, that an account's figure may come to: far
+/// above what a shard can grant, and so that all of them together are a number.
+inline constexpr double load_told_max = 1e6;
+
 /// A shard's own account of what it does. Loads are seconds of engine time for each second, granted
 /// by its leases, averaged over a decaying window of `load_window`.
 struct shard_load {
@@ -36,8 +40,8 @@ struct shard_load {
 struct describe_load {};
 
 void write(msg::ShardLoad::Builder out, const shard_load& in);
-/// Nothing on the wire is trusted: what is too much of it is cut, and what is no number counts as
-/// 0.
+/// Nothing on the wire is trusted: what is too much of it is cut (loads to `load_told_max`), and
+/// what is no number counts as 0.
 shard_load read(msg::ShardLoad::Reader in);
 
 }  // namespace troupe::control

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <limits>
 
 using namespace troupe;
@@ -63,6 +64,16 @@ TEST_CASE("what is no load counts as none, and what is too much is cut") {
   const auto out = through_wire(in);
   for (const auto& r : out.ranges) CHECK(r.load == 0);
   CHECK(out.requests_per_second == 0);
+
+  // Two of these would be infinite together.
+  in.ranges = {{0, 9, 1e308}, {0, 9, 1e308}};
+  in.keys = {{5, 1e308}, {5, 1e308}};
+  in.requests_per_second = 1e308;
+  const auto huge = through_wire(in);
+  CHECK(huge.requests_per_second == load_told_max);
+  const load_map both{huge.ranges, huge.keys};
+  CHECK(both.total() == Approx(2 * load_told_max));
+  CHECK(std::isfinite(imbalance(assignment::uniform({"router/0", "router/1"}), both)));
 
   msg::draft<msg::ShardLoad> d;
   d->initKeys(keys_told_max + 1);
