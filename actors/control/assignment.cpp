@@ -91,6 +91,7 @@ void write(msg::Assignment::Builder out, const assignment& a) {
 expected<assignment> read(msg::Assignment::Reader in) {
   if (in.getShards().size() > shards_max || in.getSlices().size() > slices_max)
     return bad("more shards or slices than there may be");
+  if (in.getTerm() > term_max) return bad("a term that is none");
   std::vector<std::string> shards;
   for (auto name : in.getShards()) shards.emplace_back(name.cStr());
   std::vector<slice> slices;

@@ -23,6 +23,9 @@ inline constexpr std::size_t replicas_max = 16;
 /// Slices for each shard where nobody knows the load yet, as Dicer's minimum.
 inline constexpr std::size_t uniform_slices_per_shard = 32;
 
+/// Terms of others that are heeded; above it is nonsense, after which there could be no higher one.
+inline constexpr std::uint64_t term_max = std::uint64_t{1} << 62U;
+
 /// Which assignment is newer: the term of the control host that made it, then its count.
 struct assignment_number {
   std::uint64_t term = 0;

@@ -32,9 +32,6 @@ struct control_limits {
   std::chrono::milliseconds account_age_max{300'000};
 };
 
-/// Terms of others that are heeded; above it is nonsense.
-inline constexpr std::uint64_t term_max = std::uint64_t{1} << 62U;
-
 /// Of another control host that has the last word: when no higher number of it was heard for so
 /// long, it is taken to be gone. Where it is not, one bid in that time is what it costs.
 inline constexpr std::chrono::minutes rival_gone_after{10};

@@ -93,6 +93,11 @@ TEST_CASE("from a wire nothing is taken that is no assignment") {
   CHECK(read(out.asReader()).error().code == "bad_assignment");
   slices[0].getReplicas().set(0, 0);
   CHECK(read(out.asReader()));
+  out.setTerm(term_max);
+  CHECK(read(out.asReader()));
+  out.setTerm(term_max + 1);  // after the last there would be no higher one
+  CHECK(read(out.asReader()).error().code == "bad_assignment");
+  out.setTerm(1);
   slices[0].initReplicas(replicas_max + 1);
   CHECK(read(out.asReader()).error().code == "bad_assignment");
 }
