@@ -223,8 +223,8 @@ std::string control_policy::held(time_point now) {
                        foreign_.term, rival_gone_after.count());
   const auto present = static_cast<std::size_t>(std::count_if(
       shards_.begin(), shards_.end(), [](const auto& s) { return s.second.present; }));
-  // More likely this host is cut off.
-  if (present * 2 < names_.size())
+  // Who has just begun knows of nobody. Later it is more likely that this host is cut off.
+  if (present * 2 < names_.size() && (all_seen() || now >= began_ + limits_.patience))
     return fmt::format("sees {} of {} shards, less than half: nothing is moved", present,
                        names_.size());
   if (crashes_.suspected(now))

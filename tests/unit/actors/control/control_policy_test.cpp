@@ -248,6 +248,15 @@ TEST_CASE("who sees less than half of the shards moves nothing") {
   CHECK(h.policy.look(h.now).problem.empty());
 }
 
+TEST_CASE("nothing is amiss with a start before the directory has spoken, or should have") {
+  host h{three};
+  CHECK(h.policy.look(h.now).problem.empty());
+  h.pass(h.limits.patience - 1ms);
+  CHECK(h.policy.look(h.now).problem.empty());
+  h.pass(1ms);
+  CHECK(h.policy.look(h.now).problem.find("sees 0 of 3 shards") != std::string::npos);
+}
+
 TEST_CASE("keys that shards die of one after the other are given to nobody else") {
   host h{four};
   h.all_come();
