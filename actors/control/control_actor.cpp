@@ -37,6 +37,9 @@ struct control_state {
   std::unique_ptr<control_policy> policy;
   std::set<std::string> followers;  ///< that the directory knows
   assignment_number told;           ///< the last that all of them were sent
+  /// What is published, as a message: made once, for all followers.
+  std::optional<msg::envelope<msg::Assignment>> frozen;
+  assignment_number frozen_number;
   std::optional<control_policy::time_point> wakes;
   std::uint64_t wake = 0;  ///< of several timers the last one counts
   std::string said;        ///< the last problem that was logged
@@ -79,10 +82,15 @@ struct control_state {
   void tell(const std::string& who) {
     const auto* a = policy->published();
     if (a == nullptr) return;
-    msg::draft<msg::Assignment> d{a->slices().size() * 40 + 4'096};
-    write(*d, *a);
-    if (auto e = std::move(d).freeze())
-      options.office->send({who, 0}, {control_name, options.generation}, *std::move(e));
+    if (!frozen || frozen_number != a->number()) {
+      msg::draft<msg::Assignment> d{a->slices().size() * 40 + 4'096};
+      write(*d, *a);
+      auto e = std::move(d).freeze();
+      if (!e) return;
+      frozen = *std::move(e);
+      frozen_number = a->number();
+    }
+    options.office->send({who, 0}, {control_name, options.generation}, *frozen);
   }
 
   void changed(const directory::directory_changed& x) {
@@ -107,10 +115,9 @@ struct control_state {
     go_on();
   }
 
-  /// A hub that was just being replaced has missed the last one.
   void repeat() {
     for (const auto& who : followers) tell(who);
-    self->delayed_send(self, options.limits.interval, repeat_atom::value);
+    self->delayed_send(self, repeat_after, repeat_atom::value);
   }
 
   void wake_up() {
@@ -155,7 +162,7 @@ caf::behavior behavior(caf::stateful_actor<control_state>* self, control_options
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);
   self->send(s.options.directory, directory::subscribe{caf::actor_cast<caf::actor>(self)});
-  self->delayed_send(self, s.options.limits.interval, repeat_atom::value);
+  self->delayed_send(self, repeat_after, repeat_atom::value);
   s.go_on();
   return {
       [self](const directory::directory_changed& x) { self->state.changed(x); },

@@ -20,6 +20,10 @@ namespace troupe::control {
 /// There is one in a cluster: where shards send their accounts.
 inline constexpr const char* control_name = "control";
 
+/// All are sent the last assignment again so often: a hub that was just being replaced has missed
+/// it.
+inline constexpr std::chrono::milliseconds repeat_after{30'000};
+
 struct control_options {
   std::uint64_t generation = 0;  ///< of this start; larger is newer
   std::vector<std::string> shards;
