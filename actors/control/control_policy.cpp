@@ -27,7 +27,8 @@ assignment renumbered(const assignment& a, assignment_number number) {
 
 control_policy::control_policy(std::vector<std::string> shards, control_limits limits,
                                record before, time_point now)
-    : names_(std::move(shards)), limits_(limits), began_(now), term_(before.term),
+    : names_(std::move(shards)), limits_(limits), began_(now),
+      begins_anew_(before.term == 0), term_(before.term),
       last_(before.last ? *std::move(before.last) : assignment::uniform(names_)),
       next_round_(now + limits.interval), soon_(now + limits.gather), not_before_(now) {
   for (const auto& n : names_) shards_[n];
@@ -96,17 +97,14 @@ void control_policy::look_soon(time_point now) {
 }
 
 void control_policy::heard(shard_load said, time_point now) {
-  // What an incarnation that is over said comes too late.
-  if (const auto i = shards_.find(said.shard); i == shards_.end() || !i->second.present) return;
-  if (const auto i = earlier_.find(said.shard); i != earlier_.end()) {
-    if (said.generation < i->second.said.generation) return;
-    // It was only out of sight.
-    if (said.generation == i->second.said.generation) earlier_.erase(i);
-  }
-  if (const auto i = accounts_.find(said.shard); i != accounts_.end()) {
-    if (said.generation < i->second.said.generation) return;
-    if (said.generation > i->second.said.generation) end_account(said.shard, now);
-  }
+  const auto s = shards_.find(said.shard);
+  // An incarnation that is over, or one that the directory is yet to show: its next is soon.
+  if (s == shards_.end() || !s->second.present || said.generation != s->second.generation) return;
+  s->second.told = true;
+  // It was only out of sight.
+  if (const auto i = earlier_.find(said.shard);
+      i != earlier_.end() && said.generation == i->second.said.generation)
+    earlier_.erase(i);
   const auto by = said.goes_by;
   if (by.term < term_max && (current_ ? by > current_->number() : by.term > term_)) {
     // Ours would be refused. Either our record is older than what was published by it, and a higher
@@ -139,7 +137,7 @@ record control_policy::with_term() const {
 std::optional<record> control_policy::round(time_point now) {
   const bool urgent = soon_ && now >= *soon_;
   if (!urgent && now < next_round_) return std::nullopt;
-  if (!all_seen() && now < began_ + limits_.patience) return std::nullopt;
+  if (listens() && now < began_ + limits_.patience) return std::nullopt;
   soon_.reset();
   next_round_ = now + limits_.interval;
   if (!held(now).empty()) return std::nullopt;
@@ -191,6 +189,12 @@ std::vector<bool> control_policy::health() const {
   return out;
 }
 
+bool control_policy::listens() const {
+  return !all_seen() || (begins_anew_ && std::any_of(shards_.begin(), shards_.end(), [](auto& s) {
+                           return s.second.present && !s.second.told;
+                         }));
+}
+
 bool control_policy::all_seen() const {
   return std::all_of(shards_.begin(), shards_.end(), [](const auto& s) { return s.second.seen; });
 }
@@ -205,6 +209,7 @@ load_map control_policy::loads(time_point now) const {
   for (const auto& [name, a] : accounts_)
     if (now - a.heard <= limits_.account_age_max) add(a.said, 1);
   for (const auto& [name, a] : earlier_) {
+    if (now - a.heard > limits_.account_age_max) continue;
     // As of the moment at which its successor told, or those that have its keys now.
     const auto successor = accounts_.find(name);
     const auto then = successor != accounts_.end() ? successor->second.heard
@@ -239,7 +244,7 @@ control_policy::time_point control_policy::wake_at() const {
   if (outranked_) return std::max(*outranked_ + rival_gone_after, not_before_);
   if (wants_term_) return not_before_;
   auto at = soon_ ? std::min(*soon_, next_round_) : next_round_;
-  if (!all_seen()) at = std::max(at, began_ + limits_.patience);
+  if (listens()) at = std::max(at, began_ + limits_.patience);
   return std::max(at, not_before_);
 }
 

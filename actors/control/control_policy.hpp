@@ -24,7 +24,8 @@ struct control_limits {
   /// wire, are seen together.
   std::chrono::milliseconds gather{1'000};
   /// From the beginning until a shard that nobody has seen counts as lost. Nothing is decided
-  /// before all were seen: who has just begun knows of nobody.
+  /// before all were seen: who has just begun knows of nobody. Nor, without a record, before those
+  /// that are there have told by which assignment they go: a number is given once.
   std::chrono::milliseconds patience{30'000};
   /// Between two attempts at a record that could not be written.
   std::chrono::milliseconds write_again{10'000};
@@ -82,6 +83,7 @@ class control_policy {
   struct shard {
     bool present = false;  ///< in the directory
     bool seen = false;     ///< ready at any time, since this began
+    bool told = false;     ///< by which assignment it goes, at any time since then
     std::uint64_t generation = 0;
     msg::EntryState state = msg::EntryState::UNKNOWN;
     std::optional<time_point> lost;  ///< with its host, which counted as a crash
@@ -108,6 +110,8 @@ class control_policy {
   std::vector<bool> health() const;
   load_map loads(time_point now) const;
   bool all_seen() const;
+  /// Nothing is decided yet, unless patience is over: what was decided before is not known.
+  bool listens() const;
   /// Why nothing is decided; empty: it may be.
   std::string held(time_point now);
   record with_term() const;
@@ -120,6 +124,7 @@ class control_policy {
   std::map<std::string, account> earlier_;   ///< of the ones before
   key_of_death crashes_;
   time_point began_;
+  bool begins_anew_;                   ///< nothing was found on the disk
   std::uint64_t term_;                 ///< the largest that is persisted
   assignment last_;                    ///< what the next one is made from
   std::optional<assignment> current_;  ///< published

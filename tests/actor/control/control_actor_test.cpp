@@ -98,6 +98,12 @@ struct world : deterministic_system {
     all[e.name] = e;
     caf::anon_send(control, directory::directory_changed{{{e}, {}}, nullptr, {}});
     run();
+    if (e.role != msg::Role::ROUTER) return;
+    shard_load l;  // it has served nobody yet
+    l.shard = e.name;
+    l.generation = e.generation;
+    if (const auto known = state->last().last) l.goes_by = known->number();
+    tell(l);
   }
   void come(const std::string& name, std::uint64_t gen = 1) { come(entry_of(name, gen)); }
   void go_away(const std::string& name, const std::string& host) {
@@ -293,11 +299,12 @@ TEST_CASE("loads move keys at the next look; those of a shard that begins anew a
         l.ranges.push_back({first.slices()[i].first, first.last_of(i), load});
     return l;
   };
-  for (const auto& s : three) w.tell(account(s, 0.1, 2));
-  w.tell(account("router/1", 9, 1));  // late, of the one before
+  for (const auto& s : three) w.tell(account(s, 0.1, 1));
+  w.tell(account("router/1", 9, 0));  // late, of the one before
   w.advance(1min);
   CHECK(w.ask<control_report>(describe_control{}).number == first.number());
-  w.tell(account("router/1", 9, 3));
+  w.come("router/1", 2);
+  w.tell(account("router/1", 9, 2));
   w.advance(1min);
   const auto r = w.ask<control_report>(describe_control{});
   CHECK(r.number == assignment_number{1, 2});

@@ -94,6 +94,7 @@ struct host {
   }
   void all_come() {
     for (const auto& s : shards) come(router(s));
+    for (const auto& s : shards) tell(account(s, 0));
     pass(limits.gather);
   }
   void go_away(const std::vector<directory::entry>& gone, const std::string& lost_host = {}) {
@@ -155,6 +156,36 @@ TEST_CASE("shards of another cluster file are replaced once all are seen") {
   h.all_come();
   CHECK(h.published().shards() == three);
   for (const auto& s : three) CHECK(part_of(h.published(), s) > 0);
+}
+
+TEST_CASE("without a record a number is not given again that shards may know already") {
+  host h{three};
+  for (const auto& s : three) h.come(router(s));
+  h.go_away({router("router/2")}, "h2");
+  h.pass(10s);
+  CHECK(h.published().number() == assignment_number{1, 1});
+  SECTION("they tell what was published before the file was lost") {
+    auto l = h.account("router/1", 0);
+    l.goes_by = {1, 2};
+    h.tell(l);
+    CHECK(h.published().number() == assignment_number{2, 1});
+    h.pass(1s);
+    CHECK(h.published().number() == assignment_number{2, 1});
+    h.tell(h.account("router/0", 0));
+    h.pass(1s);
+    CHECK(h.published().number() == assignment_number{2, 2});
+  }
+  SECTION("or they had their time") {
+    h.pass(h.limits.patience - 10s);
+    CHECK(h.published().number() == assignment_number{1, 2});
+  }
+  SECTION("with a record its own numbers are known") {
+    host next{three, h.disk};
+    for (const auto& s : three) next.come(router(s));
+    next.go_away({router("router/2")}, "h2");
+    next.pass(1s);
+    CHECK(next.published().number() == assignment_number{2, 2});
+  }
 }
 
 TEST_CASE("nobody is lost before all were seen, or had their time") {
@@ -345,6 +376,22 @@ TEST_CASE("accounts that are too old say nothing any more") {
   }
 }
 
+TEST_CASE("an ended incarnation of a shard that says nothing more has no load for ever") {
+  host h{four};
+  h.all_come();
+  h.pass(h.limits.interval - h.limits.gather - 1ms);  // a round is due in a moment
+  const auto before = h.published();
+  h.tell(h.account("router/0", 0.1));
+  h.come(router("router/0", 2));
+  // No round comes between: this host sees less than half, and then it was a series.
+  for (const auto* s : {"router/1", "router/2", "router/3"}) h.go_away({router(s)}, "x");
+  h.pass(h.limits.account_age_max + 1s);
+  for (const auto* s : {"router/1", "router/2", "router/3"}) h.come(router(s));
+  h.pass(15min);
+  CHECK(h.policy.look(h.now).problem.empty());
+  CHECK(churn_between(before, h.published()) == 0);
+}
+
 TEST_CASE("what an ended incarnation carried fades as its successors' averages rise") {
   // Load that stays as it is, seen through averages over a window that begin anew with a restart:
   // nothing must move, neither at once (it looks cold) nor later (it is counted twice).
@@ -367,9 +414,13 @@ TEST_CASE("what an ended incarnation carried fades as its successors' averages r
 TEST_CASE("an ended incarnation's account comes too late") {
   host h{four};
   h.all_come();
-  for (const auto& s : four) h.tell(h.account(s, 0.1, 2));
+  for (const auto& s : four) h.tell(h.account(s, 0.1));
   const auto before = h.published();
-  auto late = h.account("router/1", 100, 1);
+  auto late = h.account("router/1", 100, 0);
+  h.tell(late);
+  h.pass(h.limits.interval);
+  CHECK(churn_between(before, h.published()) < 0.001);
+  late.generation = 2;  // the directory shows it later
   h.tell(late);
   h.pass(h.limits.interval);
   CHECK(churn_between(before, h.published()) < 0.001);
