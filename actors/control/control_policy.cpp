@@ -135,17 +135,25 @@ record control_policy::with_term() const {
 }
 
 std::optional<record> control_policy::round(time_point now) {
-  const bool urgent = soon_ && now >= *soon_;
-  if (!urgent && now < next_round_) return std::nullopt;
+  const bool regular = now >= next_round_;
+  if (!regular && !(soon_ && now >= *soon_)) return std::nullopt;
   if (listens() && now < began_ + limits_.patience) return std::nullopt;
   soon_.reset();
-  next_round_ = now + limits_.interval;
+  auto limits = limits_.assigner;
+  if (regular) {
+    next_round_ = now + limits_.interval;
+    spent_ = 0;
+  } else {
+    limits.churn_max = std::max(0.0, limits.churn_max - spent_);
+    limits.merge_churn_max = std::min(limits.merge_churn_max, limits.churn_max);
+    limits.steps_max = std::min(limits.steps_max, urgent_steps_max);
+  }
   if (!held(now).empty()) return std::nullopt;
   std::vector<shard_state> states;
   const auto healthy = health();
   for (std::size_t i = 0; i < names_.size(); ++i) states.push_back({names_[i], healthy[i]});
   if (std::none_of(healthy.begin(), healthy.end(), [](bool h) { return h; })) return std::nullopt;
-  auto r = assign(*current_, states, loads(now), limits_.assigner,
+  auto r = assign(*current_, states, loads(now), limits,
                   {term_, current_->number().generation + 1});
   if (r.next.shards() == current_->shards() && r.next.slices() == current_->slices()) {
     acted_on_ = healthy;
@@ -176,6 +184,7 @@ void control_policy::written(const expected<void>& result, time_point now) {
     }
   } else {
     made_ = making_;
+    spent_ += making_.churn;
     acted_on_ = acting_on_;
   }
   term_ = done.term;

@@ -17,6 +17,7 @@
 namespace troupe::control {
 
 struct control_limits {
+  /// `churn_max` is of an interval: what is done before its end has what is left of it.
   assigner_limits assigner;
   /// Between two looks at the loads.
   std::chrono::milliseconds interval{60'000};
@@ -32,6 +33,10 @@ struct control_limits {
   /// Accounts that are older say nothing any more, as in Dicer.
   std::chrono::milliseconds account_age_max{300'000};
 };
+
+/// Steps of the search when a shard was lost or has come, which somebody waits for: with 64 shards
+/// some 30 ms of the actor's time. The rest is left to the next look.
+inline constexpr std::uint32_t urgent_steps_max = 256;
 
 /// Of another control host that has the last word: when no higher number of it was heard for so
 /// long, it is taken to be gone. Where it is not, one bid in that time is what it costs.
@@ -137,6 +142,7 @@ class control_policy {
   std::string write_problem_;
   time_point next_round_;
   std::optional<time_point> soon_;          ///< a round before that
+  double spent_ = 0;                        ///< of `churn_max`, since the last look at the loads
   time_point not_before_;                   ///< after a record that could not be written
   std::vector<bool> acted_on_, acting_on_;  ///< health of the shards in a round
   making made_, making_;

@@ -344,7 +344,7 @@ TEST_CASE("load moves keys from the hottest shard, within the limit of a round")
   h.all_come();
   const auto before = h.published();
   for (const auto& s : four) h.tell(h.account(s, s == "router/0" ? 0.1 : 0.01));
-  h.pass(h.limits.interval);
+  h.pass(h.limits.interval - h.limits.gather);
   const auto next = h.published();
   CHECK(next.number() == assignment_number{1, before.number().generation + 1});
   CHECK(part_of(next, "router/0") < part_of(before, "router/0"));
@@ -352,6 +352,31 @@ TEST_CASE("load moves keys from the hottest shard, within the limit of a round")
   CHECK(h.policy.look(h.now).churn == Approx(churn_between(before, next)).margin(1e-6));
   CHECK(h.policy.look(h.now).imbalance > 1);
   CHECK(h.policy.look(h.now).made == h.now);
+}
+
+TEST_CASE("shards that come and go move no more keys in an interval than its rounds may") {
+  host h{four};
+  h.all_come();
+  for (const auto& s : four) h.tell(h.account(s, s == "router/0" ? 0.1 : 0.01));
+  double moved = 0;
+  auto number = h.published().number();
+  const auto count = [&] {
+    if (h.published().number() != number) moved += h.policy.look(h.now).churn;
+    number = h.published().number();
+  };
+  for (int i = 0; i < 10; ++i) {
+    h.come(router("router/3", 1, i % 2 == 0 ? msg::EntryState::DRAINING : msg::EntryState::READY));
+    h.pass(h.limits.gather);
+    count();
+    CHECK((part_of(h.published(), "router/3") == 0 || i % 2 == 1));
+  }
+  CHECK(moved > 0.08);
+  CHECK(moved <= h.limits.assigner.churn_max + 1e-9);
+  // The look at the loads is not put off by that.
+  h.pass(h.limits.interval - 11 * h.limits.gather);
+  count();
+  CHECK(moved > 0.16);
+  CHECK(moved <= 2 * h.limits.assigner.churn_max + 1e-9);
 }
 
 TEST_CASE("accounts that are too old say nothing any more") {
