@@ -52,6 +52,39 @@ assigner_round assign(const assignment& now, std::span<const shard_state> shards
   return {std::move(next), before, after, place.churn(), plan.forced(), steps};
 }
 
+assignment hold(const assignment& now, const assignment& next, const std::set<std::string>& held) {
+  const auto is_held = [&](std::uint16_t r) { return held.contains(now.shards()[r]); };
+  std::set<key64> cuts;
+  for (const auto& s : now.slices()) cuts.insert(s.first);
+  for (const auto& s : next.slices()) cuts.insert(s.first);
+  const auto& names = next.shards();
+  std::vector<slice> slices;
+  bool stays_before = false;
+  for (auto first : cuts) {
+    const auto had = now.replicas_of(first);
+    slice s{first, {}};
+    const bool stays = std::any_of(had.begin(), had.end(), is_held);
+    if (stays)
+      for (auto r : had)
+        if (const auto i = std::find(names.begin(), names.end(), now.shards()[r]); i != names.end())
+          s.replicas.push_back(static_cast<std::uint16_t>(i - names.begin()));
+    std::sort(s.replicas.begin(), s.replicas.end());
+    if (s.replicas.empty()) {
+      const auto gets = next.replicas_of(first);
+      s.replicas.assign(gets.begin(), gets.end());
+    }
+    // Cuts of the other one mean nothing here.
+    const auto& meant = stays ? now : next;
+    const bool own = meant.slices()[meant.slice_of(first)].first == first;
+    if (slices.empty() || own || stays != stays_before || s.replicas != slices.back().replicas)
+      slices.push_back(std::move(s));
+    stays_before = stays;
+  }
+  auto made = assignment::make(next.number(), names, std::move(slices));
+  if (made) return *std::move(made);
+  return assignment::make(next.number(), now.shards(), now.slices()).value();
+}
+
 double churn_between(const assignment& before, const assignment& after) {
   std::set<key64> cuts;
   for (const auto& s : before.slices()) cuts.insert(s.first);

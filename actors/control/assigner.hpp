@@ -4,6 +4,7 @@
 #include "actors/control/load_map.hpp"
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +54,10 @@ struct assigner_round {
 assigner_round assign(const assignment& now, std::span<const shard_state> shards,
                       const load_map& load, const assigner_limits& limits,
                       assignment_number number);
+
+/// `next`, but what one of `held` has in `now` stays as it is there, as far as its shards are still
+/// there. `now` with the number of `next` where that is more slices than there may be. Pure.
+assignment hold(const assignment& now, const assignment& next, const std::set<std::string>& held);
 
 /// The part of the key space whose requests go to other shards than before. A key with several
 /// shards counts by the part of them that is new.

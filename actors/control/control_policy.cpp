@@ -1,6 +1,7 @@
 #include "actors/control/control_policy.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,8 +28,8 @@ assignment renumbered(const assignment& a, assignment_number number) {
 
 control_policy::control_policy(std::vector<std::string> shards, control_limits limits,
                                record before, time_point now)
-    : names_(std::move(shards)), limits_(limits), began_(now),
-      begins_anew_(before.term == 0), term_(before.term),
+    : names_(std::move(shards)), limits_(limits), began_(now), begins_anew_(before.term == 0),
+      term_(before.term),
       last_(before.last ? *std::move(before.last) : assignment::uniform(names_)),
       next_round_(now + limits.interval), soon_(now + limits.gather), not_before_(now) {
   for (const auto& n : names_) shards_[n];
@@ -39,17 +40,18 @@ control_policy::control_policy(std::vector<std::string> shards, control_limits l
 
 void control_policy::changed(const directory::change& what, const std::string& lost_host,
                              time_point now) {
-  bool crashed = false;
+  std::vector<std::string> lost;
   for (const auto& e : what.removed) {
     if (!gone(e.name, now)) continue;
     // A host is one event, however many shards were there.
-    if (lost_host.empty())
-      crashes_.crashed(now, names_.size());
-    else
+    if (lost_host.empty()) {
+      crashes_.crashed(now, names_.size(), {e.name});
+    } else {
       shards_.at(e.name).lost = now;
-    crashed = true;
+      lost.push_back(e.name);
+    }
   }
-  if (crashed && !lost_host.empty()) crashes_.crashed(now, names_.size());
+  if (!lost.empty()) crashes_.crashed(now, names_.size(), std::move(lost));
   for (const auto& e : what.added_or_changed)
     if (e.role == msg::Role::ROUTER) come(e, now);
   look_soon(now);
@@ -61,7 +63,7 @@ void control_policy::come(const directory::entry& e, time_point now) {
   auto& s = i->second;
   if (s.present && s.generation != e.generation) {
     // Another incarnation, and not a word of the end of the one before.
-    if (!s.leaving()) crashes_.crashed(now, names_.size());
+    if (!s.leaving()) crashes_.crashed(now, names_.size(), {e.name});
     end_account(e.name, now);
   }
   // Only the way there was lost.
@@ -151,10 +153,19 @@ std::optional<record> control_policy::round(time_point now) {
   if (!held(now).empty()) return std::nullopt;
   std::vector<shard_state> states;
   const auto healthy = health();
-  for (std::size_t i = 0; i < names_.size(); ++i) states.push_back({names_[i], healthy[i]});
-  if (std::none_of(healthy.begin(), healthy.end(), [](bool h) { return h; })) return std::nullopt;
-  auto r = assign(*current_, states, loads(now), limits,
+  const auto suspects = crashes_.suspects(now);
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    states.push_back({names_[i], healthy[i] && !suspects.contains(names_[i])});
+  if (std::none_of(states.begin(), states.end(), [](const auto& s) { return s.healthy; }))
+    return std::nullopt;
+  auto r = assign(*current_, states, loads(now, suspects), limits,
                   {term_, current_->number().generation + 1});
+  if (!suspects.empty()) {
+    // It may be their keys that kill: those are given to nobody. Others are balanced.
+    r.next = hold(*current_, r.next, suspects);
+    r.imbalance = imbalance(r.next, loads(now, {}));
+    r.churn = churn_between(*current_, r.next);
+  }
   if (r.next.shards() == current_->shards() && r.next.slices() == current_->slices()) {
     acted_on_ = healthy;
     made_.imbalance = r.imbalance;
@@ -208,7 +219,7 @@ bool control_policy::all_seen() const {
   return std::all_of(shards_.begin(), shards_.end(), [](const auto& s) { return s.second.seen; });
 }
 
-load_map control_policy::loads(time_point now) const {
+load_map control_policy::loads(time_point now, const std::set<std::string>& left_out) const {
   std::vector<range_load> ranges;
   std::vector<key_load> keys;
   const auto add = [&](const shard_load& said, double weight) {
@@ -216,9 +227,9 @@ load_map control_policy::loads(time_point now) const {
     for (auto k : said.keys) keys.push_back({k.key, k.load * weight});
   };
   for (const auto& [name, a] : accounts_)
-    if (now - a.heard <= limits_.account_age_max) add(a.said, 1);
+    if (now - a.heard <= limits_.account_age_max && !left_out.contains(name)) add(a.said, 1);
   for (const auto& [name, a] : earlier_) {
-    if (now - a.heard > limits_.account_age_max) continue;
+    if (now - a.heard > limits_.account_age_max || left_out.contains(name)) continue;
     // As of the moment at which its successor told, or those that have its keys now.
     const auto successor = accounts_.find(name);
     const auto then = successor != accounts_.end() ? successor->second.heard
@@ -241,10 +252,6 @@ std::string control_policy::held(time_point now) {
   if (present * 2 < names_.size() && (all_seen() || now >= began_ + limits_.patience))
     return fmt::format("sees {} of {} shards, less than half: nothing is moved", present,
                        names_.size());
-  if (crashes_.suspected(now))
-    return fmt::format("shards end one after the other, maybe of the keys that they are given: "
-                       "nothing is moved until they have not for {} min",
-                       key_of_death::retention.count());
   return {};
 }
 
@@ -271,6 +278,10 @@ control_policy::view control_policy::look(time_point now) {
     v.problem = "the disk does not take the state: nothing is decided until it has";
   else
     v.problem = held(now);
+  if (const auto suspects = crashes_.suspects(now); v.problem.empty() && !suspects.empty())
+    v.problem = fmt::format("shards end one after the other, maybe of the keys that they are "
+                            "given: what {} had is moved to nobody until they have not for {} min",
+                            fmt::join(suspects, ", "), key_of_death::retention.count());
   return v;
 }
 

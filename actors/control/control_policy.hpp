@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -113,7 +114,8 @@ class control_policy {
   void end_account(const std::string& name, time_point now);
   void look_soon(time_point now);
   std::vector<bool> health() const;
-  load_map loads(time_point now) const;
+  /// But for what `left_out` have told.
+  load_map loads(time_point now, const std::set<std::string>& left_out) const;
   bool all_seen() const;
   /// Nothing is decided yet, unless patience is over: what was decided before is not known.
   bool listens() const;

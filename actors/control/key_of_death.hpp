@@ -4,6 +4,10 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace troupe::control {
 
@@ -19,9 +23,10 @@ class key_of_death {
   /// Below two crashes there is no series: in a cluster of up to four shards one is a quarter.
   static constexpr std::size_t crashes_min = 2;
 
-  void crashed(clock::time_point now, std::size_t shards) {
+  /// `who`: the shards that crashed at once; `shards`: how many there were.
+  void crashed(clock::time_point now, std::size_t shards, std::vector<std::string> who = {}) {
     forget(now);
-    crashes_.push_back({now, std::max<std::size_t>(1, shards)});
+    crashes_.push_back({now, std::max<std::size_t>(1, shards), std::move(who)});
   }
   /// The one at that time was none: who was taken for dead is there again.
   void withdraw(clock::time_point when) {
@@ -36,10 +41,19 @@ class key_of_death {
                threshold;
   }
 
+  /// Those whose keys are held; empty where nothing is suspected.
+  std::set<std::string> suspects(clock::time_point now) {
+    std::set<std::string> out;
+    if (suspected(now))
+      for (const auto& c : crashes_) out.insert(c.who.begin(), c.who.end());
+    return out;
+  }
+
  private:
   struct crash {
     clock::time_point when;
     std::size_t shards;
+    std::vector<std::string> who;
   };
   void forget(clock::time_point now) {
     while (!crashes_.empty() && now - crashes_.front().when > retention) crashes_.pop_front();

@@ -12,6 +12,23 @@
 
 using namespace troupe::control;
 
+TEST_CASE("what is held stays as it was, cuts and all, and the rest is the next one's") {
+  const auto now = assignment::make({1, 1}, {"a", "b", "c", "d"},
+                                    {{0, {0}}, {100, {1}}, {200, {1, 2}}, {300, {3}}, {400, {2}}})
+                       .value();
+  // Another order, and `d` is no more.
+  const auto next = assignment::make({1, 2}, {"c", "b", "a"},
+                                     {{0, {0}}, {50, {2}}, {150, {0}}, {450, {2}}})
+                        .value();
+  const auto held = hold(now, next, {"b", "d"});
+  CHECK(held.number() == next.number());
+  CHECK(held.shards() == next.shards());
+  const std::vector<slice> expected{{0, {0}},   {50, {2}},  {100, {1}}, {200, {0, 1}},
+                                    {300, {0}}, {400, {0}}, {450, {2}}};
+  CHECK(held.slices() == expected);
+  CHECK(hold(now, next, {}).slices() == next.slices());
+}
+
 namespace {
 
 constexpr key64 last_key = ~key64{0};
