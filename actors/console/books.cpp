@@ -17,11 +17,13 @@ std::string text_of(const job_key& key) {
 
 class checker {
  public:
-  explicit checker(const std::vector<host_books>& all) : all_(all) {
+  checker(const std::vector<host_books>& all, bool every_host)
+      : all_(all), all_answered_(every_host) {
     for (const auto& h : all_) {
       if (h.has_hub) hubs_[h.host] = &h.hub;
       for (const auto& s : h.shards) shards_[s] = &h;
       for (const auto& e : h.engines) engines_[{e.worker, e.generation}] = &e;
+      all_answered_ = all_answered_ && h.silent.empty();
     }
   }
 
@@ -70,7 +72,14 @@ class checker {
     }
     for (const auto& [shard, lease] : h.hub.leases) {
       const auto s = shards_.find(shard);
-      if (s == shards_.end() || s->second->leases_left_out > 0) continue;
+      if (s == shards_.end()) {
+        // Where somebody was silent it may have been its host, or itself.
+        if (all_answered_)
+          say("lease {:016x}: requests/{} holds it, and {}, which granted it, is nowhere", lease,
+              h.host, shard);
+        continue;
+      }
+      if (s->second->leases_left_out > 0) continue;
       const auto& given = s->second->leases;
       if (std::none_of(given.begin(), given.end(), [&, id = lease, by = shard](const auto& l) {
             return l.id == id && l.shard == by && l.host == h.host;
@@ -139,6 +148,7 @@ class checker {
   std::map<std::string, const host_books::hub_part*> hubs_;
   std::map<std::string, const host_books*> shards_;  ///< where they are
   std::map<std::pair<std::string, std::uint64_t>, const host_books::engine_part*> engines_;
+  bool all_answered_;
   std::vector<std::string> lines_;
 };
 
@@ -173,8 +183,8 @@ held_in_all sum(const std::vector<host_books>& all) {
   return s;
 }
 
-std::vector<std::string> check_books(const std::vector<host_books>& all) {
-  return checker(all).run();
+std::vector<std::string> check_books(const std::vector<host_books>& all, bool every_host) {
+  return checker(all, every_host).run();
 }
 
 std::vector<std::string> lasting(const std::vector<std::string>& first,

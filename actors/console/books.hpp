@@ -82,8 +82,9 @@ held_in_all sum(const std::vector<host_books>& all);
 ///
 /// A lease that a hub doesn't know, and the other way round; a job that only one side knows; places
 /// that no open request has; and what the engines themselves say. What nobody can compare, since an
-/// actor was silent or a list was cut, is a line, too.
-std::vector<std::string> check_books(const std::vector<host_books>& all);
+/// actor was silent or a list was cut, is a line, too. A lease of a shard that nobody has is one
+/// where `every_host` of the cluster is in `all` and no actor was silent.
+std::vector<std::string> check_books(const std::vector<host_books>& all, bool every_host = true);
 
 /// The lines of `second` that were in `first`.
 std::vector<std::string> lasting(const std::vector<std::string>& first,

@@ -1,6 +1,9 @@
 #include "actors/console/reports.hpp"
 
+#include "actors/router/shard_name.hpp"
+
 #include <algorithm>
+#include <utility>
 
 namespace troupe::console {
 
@@ -59,6 +62,11 @@ void write(msg::Books::Hub::Builder out, const host_books::hub_part& h) {
       j.setGeneration(worker.second);
       msg::write(j.initKey(), key);
     }
+}
+
+/// A node of a version that had one router only names none.
+std::string shard_of(std::string name) {
+  return name.empty() ? router::shard_name(0) : std::move(name);
 }
 
 }  // namespace
@@ -243,16 +251,17 @@ host_books read(msg::Books::Reader in, const std::string& host) {
     b.hub.jobs[{j.getWorker().cStr(), j.getGeneration()}].push_back(msg::read(j.getKey()));
   const auto granted_by = hub.getLeaseShards();
   for (unsigned i = 0; i < hub.getLeases().size(); ++i)
-    b.hub.leases.emplace_back(i < granted_by.size() ? granted_by[i].cStr() : "",
+    b.hub.leases.emplace_back(shard_of(i < granted_by.size() ? granted_by[i].cStr() : ""),
                               hub.getLeases()[i]);
   b.hub.left_out = (hub.getRequestCount() - hub.getRequests().size()) +
                    (hub.getJobCount() - hub.getJobs().size()) +
                    (hub.getLeaseCount() - hub.getLeases().size());
   const auto router = in.getRouter();
   for (auto s : router.getShards()) b.shards.emplace_back(s.cStr());
+  if (router.getPresent() && b.shards.empty()) b.shards.push_back(shard_of(""));
   for (auto l : router.getLeases())
     b.leases.push_back({l.getId(), l.getHost().cStr(), l.getIncarnation(), l.getPrefill().cStr(),
-                        l.getDecode().cStr(), l.getTokens(), l.getShard().cStr()});
+                        l.getDecode().cStr(), l.getTokens(), shard_of(l.getShard().cStr())});
   b.leases_left_out = router.getLeaseCount() - router.getLeases().size();
   for (auto e : in.getEngines()) b.engines.push_back(read(e));
   for (auto name : in.getSilent()) b.silent.emplace_back(name.cStr());

@@ -197,12 +197,12 @@ int books(command_context& c, const std::vector<std::string>& words) {
   std::vector<std::string> lines;
   if (check) {
     // What is on its way at the first look has arrived at the second.
-    lines = troupe::console::check_books(*all);
+    lines = troupe::console::check_books(*all, !silent);
     if (!lines.empty()) {
       c.pause(check_pause);
       all = look(c, {}, silent);
       if (!all) return failed(c, all.error());
-      lines = troupe::console::lasting(lines, troupe::console::check_books(*all));
+      lines = troupe::console::lasting(lines, troupe::console::check_books(*all, !silent));
     }
   }
   if (zero && !troupe::console::sum(*all).zero())

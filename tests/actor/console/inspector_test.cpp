@@ -152,6 +152,26 @@ TEST_CASE_METHOD(scene,
   CHECK(take_envelopes<msg::NodeReport>(terminal).empty());
 }
 
+TEST_CASE("the books of a version that knew one router only are router/0's") {
+  msg::draft<msg::Books> d;
+  auto hub = d->initHub();
+  hub.setPresent(true);
+  hub.setRequestCount(1);
+  hub.initRequests(1);
+  hub.setLeaseCount(1);
+  hub.initLeases(1).set(0, 5);
+  auto router = d->initRouter();
+  router.setPresent(true);
+  router.setLeaseCount(1);
+  auto lease = router.initLeases(1)[0];
+  lease.setId(5);
+  lease.setHost("h");
+  const auto e = std::move(d).freeze().value();
+  const auto b = console::read(*msg::view<msg::Books>{e}, "h");
+  CHECK(b.shards == lines{"router/0"});
+  CHECK(console::check_books({b}) == lines{});
+}
+
 TEST_CASE_METHOD(scene, "who doesn't tell his books in time is named, and the others' are told") {
   hub_is_stuck = true;
   ask([](msg::NodeQuery::Builder q) { q.setBooks(); });

@@ -98,6 +98,20 @@ TEST_CASE("whatever is held by one side only is a line") {
          w.h1.leases = {{5, "h0", 1, "", decode.first, 30, "router/1"}};
        },
        {"lease 0000000000000005: router/1 gave it to requests/h0, which doesn't hold it"}},
+      {"a lease of a shard that nobody has",
+       [](world& w) {
+         w.h0.shards = {"router/1"};
+         w.h0.leases.clear();
+       },
+       {"lease 0000000000000005: requests/h0 holds it, and router/0, which granted it, is "
+        "nowhere"}},
+      {"the same, where an actor was silent that may have it",
+       [](world& w) {
+         w.h0.shards.clear();
+         w.h0.leases.clear();
+         w.h1.silent = {"router/0"};
+       },
+       {"router/0 did not answer"}},
       {"a lease that the router has forgotten",
        [](world& w) { w.h0.leases.clear(); },
        {"requests/h0 holds it, and router/0 doesn't know it"}},
@@ -180,6 +194,14 @@ TEST_CASE("whatever is held by one side only is a line") {
       }));
     }
   }
+}
+
+TEST_CASE("where a host did not answer, a lease's shard may be there") {
+  world w;
+  w.h0.shards.clear();
+  w.h0.leases.clear();
+  CHECK(check_books(w.all(), true).size() == 1);
+  CHECK(check_books(w.all(), false) == lines{});
 }
 
 TEST_CASE("what was on its way at the first look is no line at the second") {
