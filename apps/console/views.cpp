@@ -9,10 +9,14 @@
 #include <kj/string.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe::apps::console {
 
 namespace {
+
+/// JSON has no other numbers.
+double finite(double x) { return std::isfinite(x) ? x : 0; }
 
 void tree_line(std::string& out, msg::TreeNode::Reader n, const std::string& indent, bool last,
                bool root) {
@@ -208,11 +212,20 @@ void shards_view::add(msg::NodeReport::Reader report) {
   }
   const auto c = in.getControl();
   if (!c.getPresent()) return;
+  if (control_)
+    problems_.push_back(fmt::format("control on {} and on {}: only one host may decide; stop the "
+                                    "other",
+                                    std::min(control_->host, host),
+                                    std::max(control_->host, host)));
+  if (c.getProblem().size() > 0)
+    problems_.push_back(fmt::format("control on {}: {}", host, c.getProblem().cStr()));
+  // Shown is the one whose word holds.
+  if (control_ && assignment_number{c.getTerm(), c.getGeneration()} <
+                      assignment_number{control_->term, control_->generation})
+    return;
   control_ = decider{host,         c.getTerm(), c.getGeneration(), c.getMadeMs(), c.getImbalance(),
                      c.getChurn(), {}};
   for (auto s : c.getLost()) control_->lost.emplace_back(s.cStr());
-  if (c.getProblem().size() > 0)
-    problems_.push_back(fmt::format("control on {}: {}", host, c.getProblem().cStr()));
 }
 
 void shards_view::add_directory(msg::NodeReport::Reader report) {
@@ -231,6 +244,7 @@ void shards_view::finish() {
     if (by != shown_)
       problems_.push_back(fmt::format("host {}: goes by assignment {}.{}, others by {}.{}", host,
                                       by.first, by.second, shown_.first, shown_.second));
+  std::sort(problems_.begin(), problems_.end());
 }
 
 table shards_view::rows() const {
@@ -273,6 +287,7 @@ std::string shards_view::text() const {
 
 void shards_view::json(json_writer& w) const {
   w.StartObject();
+  text_field(w, "assignment", fmt::format("{}.{}", shown_.first, shown_.second));
   w.Key("shards");
   table_json(w, rows());
   w.Key("go_by");
@@ -286,8 +301,8 @@ void shards_view::json(json_writer& w) const {
     text_field(w, "host", control_->host);
     text_field(w, "made", fmt::format("{}.{}", control_->term, control_->generation));
     w.Key("made_ms"), w.Int64(control_->made_ms);
-    w.Key("imbalance"), w.Double(control_->imbalance);
-    w.Key("churn"), w.Double(control_->churn);
+    w.Key("imbalance"), w.Double(finite(control_->imbalance));
+    w.Key("churn"), w.Double(finite(control_->churn));
     w.Key("lost");
     w.StartArray();
     for (const auto& s : control_->lost) put(w, s);

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,7 +103,7 @@ TEST_CASE("shards are shown with what they have and do, and who decides") {
        {"\"shard\": \"router/10\"", "\"host\": \"h0\"", "\"state\": \"ready\"", "\"generation\": 9",
         "\"slices\": 33", "\"part\": \"75.0%\"", "\"requests_per_s\": \"2.50\"",
         "\"load\": \"0.125\"", "\"misrouted\": 4", "\"blocks\": 55", "\"leases\": 6",
-        "\"h1\": \"3.16\"", "\"made_ms\": 12000", "\"made\": \"3.17\""})
+        "\"h1\": \"3.16\"", "\"assignment\": \"3.17\"", "\"made_ms\": 12000", "\"made\": \"3.17\""})
     CHECK(contains(json, part));
 }
 
@@ -110,8 +111,35 @@ TEST_CASE("what is amiss with shards is named") {
   const auto view = two_hosts();
   CHECK(view.problems() ==
         std::vector<std::string>{"control on h0: the disk is full",
-                                 "host h1: router/7 does not answer",
-                                 "host h1: goes by assignment 3.16, others by 3.17"});
+                                 "host h1: goes by assignment 3.16, others by 3.17",
+                                 "host h1: router/7 does not answer"});
+}
+
+TEST_CASE("of two control hosts the one whose word holds is shown, and both are named") {
+  shards_view view;
+  for (const auto& [host, term] : {std::pair{"h1", 5}, std::pair{"h0", 4}}) {
+    report r{host};
+    auto c = r.draft->initShards().initControl();
+    c.setPresent(true);
+    c.setTerm(static_cast<std::uint64_t>(term));
+    c.setProblem("there is another");
+    // Nothing of a peer's makes the answer unreadable.
+    c.setImbalance(std::numeric_limits<double>::infinity());
+    c.setChurn(std::numeric_limits<double>::quiet_NaN());
+    r.to(view);
+  }
+  view.finish();
+  CHECK(view.problems() == std::vector<std::string>{
+                               "control on h0 and on h1: only one host may decide; stop the other",
+                               "control on h0: there is another",
+                               "control on h1: there is another"});
+  CHECK(contains(view.text(), "control on h1 made 5.0"));
+  rapidjson::StringBuffer buffer;
+  json_writer w{buffer};
+  view.json(w);
+  const std::string json = buffer.GetString();
+  CHECK(contains(json, "\"imbalance\": 0.0"));
+  CHECK(contains(json, "\"churn\": 0.0"));
 }
 
 TEST_CASE("without a control host only what the cluster file says is there") {
