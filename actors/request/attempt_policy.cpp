@@ -35,7 +35,7 @@ attempt_decision by_cause(const ended_attempt& e) {
     return {true, route_retry_pause, {}};
   case attempt_end::route_refused:
     // A stream that the client has begun to read waits for a worker; a new request is told at once.
-    if (!e.client_reads || e.why.http_status != 503) return {};
+    if (!e.client_reads || e.why.http_status != 503 || e.hopeless >= hopeless_max) return {};
     return {true, grown_pause(e.number), {}};
   case attempt_end::quarantine_full:
     return {true, quarantine_retry_pause, {}};

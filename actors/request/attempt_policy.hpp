@@ -40,7 +40,13 @@ struct ended_attempt {
   std::string prefill;        ///< whom the attempt ran at; empty where there was nobody
   std::string decode;
   failure why;
+  /// Since when each answer of a router has been that all engines were given up.
+  std::chrono::milliseconds hopeless{0};
 };
+
+/// An accepted stream waits so long for engines of which a router says that all were given up: it
+/// may be that one that still serves is out of its sight, or that somebody is mending them.
+inline constexpr std::chrono::milliseconds hopeless_max{20'000};
 
 struct attempt_decision {
   bool again = false;  ///< else the request fails with `ended_attempt::why`

@@ -42,6 +42,8 @@ struct leg {
 
   std::uint16_t prompt;
   shard_way way;
+  /// The first of the answers without another between them that all engines were given up.
+  std::optional<std::chrono::steady_clock::time_point> hopeless_since;
   std::uint32_t shards_tried = 0;  ///< that did not answer, since the last one that did
   std::uint32_t attempt = 1;       ///< running, or about to
   std::uint32_t move_attempt = 0;  ///< the latest that a place was asked for; 0: none

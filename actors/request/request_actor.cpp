@@ -129,8 +129,8 @@ struct request_state {
     record_of(l).error = why.code + ": " + why.message;
     if (is_counted(how)) ++l.failed;
     auto name_of = [](const auto& job) { return job ? job->worker().name : std::string{}; };
-    auto next = decide(
-        {how, l.failed, l.accepted, retryable, worker, name_of(l.prefill), name_of(l.decode), why});
+    auto next = decide({how, l.failed, l.accepted, retryable, worker, name_of(l.prefill),
+                        name_of(l.decode), why, hopeless_for(l)});
     if (!next.again) return fail(why);
     if (is_repetition(how)) {
       if (l.accepted)
@@ -263,6 +263,7 @@ struct request_state {
     if (!l || l->route) return;  // a lease for an attempt that is over goes straight back
     l->route = x.lease;
     l->shards_tried = 0;
+    l->hopeless_since.reset();
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
     r.route_reason = route->getReason().cStr();
@@ -315,6 +316,11 @@ struct request_state {
     return std::make_unique<held_job>(context->office, context->jobs, context->self, to, key);
   }
 
+  std::chrono::milliseconds hopeless_for(const leg& l) const {
+    if (!l.hopeless_since) return {};
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now() - *l.hopeless_since);
+  }
+
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
     const auto key = msg::read(in->getKey());
@@ -323,6 +329,10 @@ struct request_state {
     if (!l) return;
     l->shards_tried = 0;
     const auto why = read(in->getFailure());
+    if (why.code != router::engines_given_up)
+      l->hopeless_since.reset();
+    else if (!l->hopeless_since)
+      l->hopeless_since = now();
     end_attempt(*l,
                 why.code == router::quarantine_full ? attempt_end::quarantine_full
                                                     : attempt_end::route_refused,

@@ -77,7 +77,7 @@ route_refusal router_policy::refusal(const route_query& q) const {
   if (q.quarantine && engines.ready())
     return {503, quarantine_full,
             "Each engine already tries another request that may crash it; this one waits.", 100};
-  return {503, "no_ready_worker",
+  return {503, engines.failed() ? engines_given_up : "no_ready_worker",
           "No engine can serve the model '" + q.model + "' now: " + engines.reasons() + ".", 1'000};
 }
 

@@ -79,6 +79,9 @@ inline constexpr std::uint32_t resync_again_messages = 64;
 
 /// A refusal's code: at each worker there is already a prompt under suspicion.
 inline constexpr const char* quarantine_full = "quarantine_full";
+/// Another: all engines for the prompt, or for the answer, have been given up. Waiting is of no use
+/// before somebody mends them.
+inline constexpr const char* engines_given_up = "engines_given_up";
 
 using time_point = std::chrono::steady_clock::time_point;
 

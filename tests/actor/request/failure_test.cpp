@@ -297,6 +297,30 @@ TEST_CASE_METHOD(stage, "a new request is told at once that nobody can serve it;
   check_all_released();
 }
 
+TEST_CASE_METHOD(
+    stage,
+    "a stream whose engines were all given up is told long before its deadline, but not at the "
+    "first word") {
+  auto stream = submit();
+  auto key = asked_once().key;
+  route(key, both);
+  accept(key, both);
+  bad_end<msg::JobFailed>(key, both, 503, "worker_stopping", true);
+  const auto refuse_for = [&](std::chrono::seconds time, const char* code) {
+    for (auto left = time; left > 0s && stream.sink->failures.empty(); left -= 1s) {
+      for (const auto& question : asked()) refuse(question.key, 503, code);
+      advance(1s);
+    }
+  };
+  refuse_for(19s, "engines_given_up");
+  refuse_for(8s, "no_ready_worker");  // it counts from the beginning again
+  refuse_for(19s, "engines_given_up");
+  CHECK(stream.sink->failures.empty());
+  refuse_for(30s, "engines_given_up");
+  CHECK(stream.sink->said.back() == "failed 503 engines_given_up");
+  check_all_released();
+}
+
 TEST_CASE_METHOD(stage, "an unknown model is told as it is") {
   auto c = submit();
   refuse(asked_once().key, 404, "model_not_found");

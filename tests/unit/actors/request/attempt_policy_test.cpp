@@ -137,6 +137,15 @@ TEST_CASE("a new request is told at once that nobody can serve it; a stream wait
   CHECK_FALSE(decide(e).again);
 }
 
+TEST_CASE("a stream whose engines were all given up waits for a while, and is told then") {
+  auto e = ended(attempt_end::route_refused, "engines_given_up");
+  e.client_reads = true;
+  e.hopeless = hopeless_max - 1ms;
+  CHECK(decide(e).again);
+  e.hopeless = hopeless_max;
+  CHECK_FALSE(decide(e).again);
+}
+
 TEST_CASE("a silent router blames no worker, and is given a pause") {
   const auto d = decide(ended(attempt_end::router_silent));
   CHECK(d.again);

@@ -177,6 +177,18 @@ TEST_CASE("where all have failed the request, whoever did so longest ago is aske
   for (int i = 0; i < 5; ++i) CHECK(s.choose(q).decode.name == "decode/p/b1.0");
 }
 
+TEST_CASE("where all engines for a half were given up, the refusal says so") {
+  const auto failed = msg::EntryState::FAILED;
+  const auto decode = msg::Role::DECODE;
+  shard s{{worker("prefill/p/a1.0", msg::Role::PREFILL, "a1"),
+           worker("decode/p/a1.0", decode, "a1", 7, failed),
+           worker("decode/p/b1.0", decode, "b1", 7, failed)}};
+  CHECK(s.refuse().code == engines_given_up);
+  CHECK(s.refuse().http_status == 503);
+  s.policy.update({{worker("decode/p/b1.0", decode, "b1", 8, msg::EntryState::LOADING)}, {}});
+  CHECK(s.refuse().code == "no_ready_worker");
+}
+
 TEST_CASE("an unknown model is 404, a known one without ready workers is 503 and says why") {
   auto loading = worker("both/p/a1.0", both, "a1", 7, msg::EntryState::LOADING);
   loading.detail = "40 %";
