@@ -43,9 +43,11 @@ struct leg {
   std::uint16_t prompt;
   shard_way way;
   std::uint32_t shards_tried = 0;  ///< that did not answer, since the last one that did
-  std::uint32_t attempt = 1;       ///< running, or about to
-  std::uint32_t move_attempt = 0;  ///< the latest that a place was asked for; 0: none
-  std::uint32_t failed = 0;        ///< attempts that have, so far
+  std::string asked;               ///< the shard that owes the running attempt's route, or gave it
+  std::vector<std::string> refused;  ///< shards that know nobody, since one last gave a route
+  std::uint32_t attempt = 1;         ///< running, or about to
+  std::uint32_t move_attempt = 0;    ///< the latest that a place was asked for; 0: none
+  std::uint32_t failed = 0;          ///< attempts that have, so far
   suspicion suspected;
   std::uint32_t last_alone = 0;  ///< the last attempt that was to run alone; 0: none
   bool pausing = false;          ///< the attempt has not begun

@@ -99,15 +99,36 @@ struct request_state {
   }
 
   /// Error: the question is too large for a message.
-  std::optional<error> ask_for_route(const leg& l, const job_key& attempt,
+  std::optional<error> ask_for_route(leg& l, const job_key& attempt,
                                      const std::string& move_from = {}) {
-    auto shard = choose_shard(*context->shards, *context->view->get(), *context->silent, l.way,
-                              l.shards_tried, now());
+    auto shard = next_shard(l);
+    if (move_from.empty()) l.asked = shard.name;
     auto e = make_route_request(*what, l, attempt, context->self.name, shard.by, move_from);
     if (!e) return std::move(e).error();
     self->send(hub, route_awaited{attempt, shard.name});  // first: the answer goes to the hub, too
     context->office->send({std::move(shard.name), 0}, context->self, *std::move(e));
     return std::nullopt;
+  }
+
+  /// Where all have refused, or are gone by now, it begins with the first one again.
+  chosen_shard next_shard(leg& l) const {
+    const auto all = context->view->get();
+    if (!l.refused.empty()) {
+      if (auto other = other_shard(*context->shards, *all, *context->silent, l.way, l.refused,
+                                   now()))
+        return *std::move(other);
+      l.refused.clear();
+    }
+    return choose_shard(*context->shards, *all, *context->silent, l.way, l.shards_tried, now());
+  }
+  /// Whether one that is ready has not been asked yet, after this one knows nobody.
+  bool others_may_know(leg& l) const {
+    l.refused.push_back(l.asked);
+    if (other_shard(*context->shards, *context->view->get(), *context->silent, l.way, l.refused,
+                    now()))
+      return true;
+    l.refused.clear();
+    return false;
   }
 
   void no_route(const job_key& attempt) {
@@ -263,6 +284,7 @@ struct request_state {
     if (!l || l->route) return;  // a lease for an attempt that is over goes straight back
     l->route = x.lease;
     l->shards_tried = 0;
+    l->refused.clear();
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
     r.route_reason = route->getReason().cStr();
@@ -323,8 +345,12 @@ struct request_state {
     if (!l) return;
     l->shards_tried = 0;
     const auto why = read(in->getFailure());
+    // A shard may have lost sight of workers that others see.
+    const bool its_own = why.code == router::no_ready_worker ||
+                         why.code == router::router_overloaded;
     end_attempt(*l,
                 why.code == router::quarantine_full ? attempt_end::quarantine_full
+                : its_own && others_may_know(*l)    ? attempt_end::shard_refused
                                                     : attempt_end::route_refused,
                 "", why);
   }

@@ -64,4 +64,21 @@ chosen_shard choose_shard(const control::shard_map& map, const directory::snapsh
   return {first, a->number()};
 }
 
+std::optional<chosen_shard> other_shard(const control::shard_map& map,
+                                        const directory::snapshot& all, const silent_shards& silent,
+                                        const shard_way& way,
+                                        const std::vector<std::string>& refused,
+                                        silent_shards::time_point now) {
+  const auto a = map.get();
+  for (std::uint32_t n = 0; n < a->shards().size(); ++n) {
+    const auto& name = control::choose_shard(*a, all, way.key, way.draw, n);
+    const auto e = all.find(name);
+    if (e == all.end() || e->second.state != msg::EntryState::READY || silent.rests(name, now) ||
+        std::find(refused.begin(), refused.end(), name) != refused.end())
+      continue;
+    return chosen_shard{name, a->number()};
+  }
+  return std::nullopt;
+}
+
 }  // namespace troupe::request

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,5 +51,12 @@ struct chosen_shard {
 chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,
                           const silent_shards& silent, const shard_way& way, std::uint32_t tried,
                           silent_shards::time_point now);
+/// The next one that is ready, does not rest and is none of those that have refused; none: all have
+/// been asked.
+std::optional<chosen_shard> other_shard(const control::shard_map& map,
+                                        const directory::snapshot& all, const silent_shards& silent,
+                                        const shard_way& way,
+                                        const std::vector<std::string>& refused,
+                                        silent_shards::time_point now);
 
 }  // namespace troupe::request

@@ -77,7 +77,7 @@ route_refusal router_policy::refusal(const route_query& q) const {
   if (q.quarantine && engines.ready())
     return {503, quarantine_full,
             "Each engine already tries another request that may crash it; this one waits.", 100};
-  return {503, "no_ready_worker",
+  return {503, no_ready_worker,
           "No engine can serve the model '" + q.model + "' now: " + engines.reasons() + ".", 1'000};
 }
 
@@ -293,7 +293,7 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
       known != incarnations_.end() && q.incarnation < known->second)
     return route_refusal{503, "hub_replaced", "The hub that asked has been replaced.", 0};
   if (leases_.size() >= limits_.leases_max)
-    return route_refusal{503, "router_overloaded",
+    return route_refusal{503, router_overloaded,
                          "The router holds as many open requests as it may; try again later.",
                          1'000};
   const auto p = pools_.find(q.model);

@@ -171,6 +171,11 @@ struct router_state {
                        std::none_of(untold.begin(), untold.end(),
                                     [](const auto& w) { return w.ready; });
     if (!whole && !in_any_case) return;
+    // It could only refuse what others can do.
+    if (!policy->any_ready() && peers->deciding() > 1) {
+      if (in_any_case) self->delayed_send(self, complete_within, complete_atom::value);
+      return;
+    }
     waits = false;
     if (state != msg::EntryState::STARTING) return;
     spdlog::info("event=shard_ready shard={} untold={} blocks={}", options.name, untold.size(),

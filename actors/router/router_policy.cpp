@@ -238,6 +238,13 @@ std::vector<router_policy::incomplete> router_policy::untold() const {
   return all;
 }
 
+bool router_policy::any_ready() const {
+  return std::any_of(pools_.begin(), pools_.end(), [](const auto& p) {
+    return std::any_of(p.second.ready.begin(), p.second.ready.end(),
+                       [](const auto& role) { return role.pool_size() > 0; });
+  });
+}
+
 double router_policy::cached_share(const std::string& model) const {
   const auto i = pools_.find(model);
   return i == pools_.end() ? 1 : i->second.correction.ratio();

@@ -79,6 +79,12 @@ inline constexpr std::uint32_t resync_again_messages = 64;
 
 /// A refusal's code: at each worker there is already a prompt under suspicion.
 inline constexpr const char* quarantine_full = "quarantine_full";
+// What another shard may see otherwise.
+
+/// This one knows no worker that could.
+inline constexpr const char* no_ready_worker = "no_ready_worker";
+/// It holds as many leases as it may.
+inline constexpr const char* router_overloaded = "router_overloaded";
 
 using time_point = std::chrono::steady_clock::time_point;
 
@@ -213,6 +219,9 @@ class router_policy {
     bool ready = false;
   };
   std::vector<incomplete> untold() const;
+
+  /// Whether there is any worker that jobs are given to.
+  bool any_ready() const;
 
   /// So many shards decide at the same time.
   void set_shards(std::uint32_t shards) { limits_.shards = shards; }

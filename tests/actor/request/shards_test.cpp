@@ -97,6 +97,13 @@ struct sharded : stage {
     d->setLease(lease);
     to_hub(router::shard_name(shard), std::move(d));
   }
+  void refuse_by(std::size_t shard, const job_key& key, const std::string& code) {
+    msg::draft<msg::RouteRefused> d;
+    write(d->initKey(), key);
+    d->initFailure().setCode(code);
+    d->getFailure().setHttpStatus(503);
+    to_hub(router::shard_name(shard), std::move(d));
+  }
   std::vector<std::uint64_t> given_back(std::size_t shard) {
     std::vector<std::uint64_t> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRelease>(shards[shard]))
@@ -199,6 +206,46 @@ TEST_CASE_METHOD(sharded, "who has just been silent is passed over by other requ
   questions();
   ask("s");
   CHECK(questions().back().shard == first.shard);
+}
+
+TEST_CASE_METHOD(sharded,
+                 "a shard that knows no worker is followed by each other one that is ready, "
+                 "once, and only the last one's refusal is final") {
+  // How it can fail: the first refusal ends it; a shard is asked twice; one that is not ready is.
+  for (const auto* code : {"no_ready_worker", "router_overloaded"}) {
+    const auto c = ask("s");
+    std::set<std::size_t> asked;
+    for (std::size_t n = 0; n < shard_count; ++n) {
+      CHECK(c.sink->failures.empty());
+      const auto q = question_once();
+      asked.insert(q.shard);
+      refuse_by(q.shard, q.key, code);
+    }
+    CHECK(asked.size() == shard_count);
+    CHECK(questions().empty());
+    REQUIRE(c.sink->failures.size() == 1);
+    CHECK(c.sink->failures[0].code == code);
+  }
+  const auto served = ask("s");
+  const auto first = question_once();
+  for (std::size_t n = 0; n < shard_count; ++n)
+    if (n != first.shard) {
+      shard_is(n, msg::EntryState::STARTING, 70 + n);
+      break;
+    }
+  refuse_by(first.shard, first.key, "no_ready_worker");
+  const auto second = question_once();
+  CHECK(second.shard != first.shard);
+  CHECK(entries.at(router::shard_name(second.shard)).state == msg::EntryState::READY);
+  grant(second.shard, second.key, 5, both);
+  CHECK(given(both).size() == 1);
+  CHECK(served.sink->failures.empty());
+  // What no shard knows of is told at once.
+  const auto unknown = ask("s");
+  const auto q = question_once();
+  refuse_by(q.shard, q.key, "model_not_found");
+  CHECK(questions().empty());
+  CHECK(unknown.sink->failures.size() == 1);
 }
 
 TEST_CASE_METHOD(sharded, "what a lost shard owes is asked elsewhere at once") {

@@ -338,6 +338,24 @@ TEST_CASE_METHOD(fixture, "a worker that does not answer is asked again, and not
   CHECK(asked() == 0);
 }
 
+TEST_CASE_METHOD(fixture, "a shard that knows no worker leaves it to others that are ready") {
+  announced();
+  const seat other{"router/1", msg::Role::ROUTER, "h"};
+  sees({other});
+  advance(3 * router::complete_within);
+  CHECK(announced().empty());
+  SECTION("until it knows one") {
+    sees({other, {"both/p/a.0", msg::Role::BOTH, "a"}});
+    CHECK(announced().empty());
+    events(0, true);
+  }
+  SECTION("until that one is no longer ready") {
+    sees({{"router/1", msg::Role::ROUTER, "h", msg::EntryState::DRAINING}});
+    advance(router::complete_within);
+  }
+  CHECK(announced() == std::vector{msg::EntryState::READY});
+}
+
 TEST_CASE_METHOD(fixture, "a worker that was out of sight is asked again: what it said meanwhile "
                           "is lost") {
   sees({{"both/p/a.0", msg::Role::BOTH, "a"}});
