@@ -284,8 +284,7 @@ struct hub_state {
   }
 
   void reported(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
-    context->board->put(e);
-    tenants->reported(in);
+    if (context->board->put(e)) tenants->reported(in);
   }
 
   void renew() {

@@ -438,7 +438,7 @@ TEST_CASE_METHOD(fixture, "a question about a key of another shard's is answered
   CHECK(account().goes_by == control::assignment_number{3, 2});
 }
 
-TEST_CASE_METHOD(fixture, "of two ready shards one passes a worker's report on") {
+TEST_CASE_METHOD(fixture, "of ready shards two pass a worker's report on") {
   auto report = [&] {
     msg::draft<msg::WorkerReport> d;
     d->setWorker("both/p/a.0");
@@ -465,7 +465,7 @@ TEST_CASE_METHOD(fixture, "of two ready shards one passes a worker's report on")
     router = who;
     sees(both);
   }
-  CHECK(report() == 1);
+  CHECK(report() == 2);
   for (const auto& who : {first, second}) {
     router = who;
     sees({both[0], both[1]});
