@@ -1,5 +1,6 @@
 #include "actors/router/router_actor.hpp"
 
+#include "actors/control/shard_key.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/router/load_book.hpp"
 #include "actors/router/router_metrics.hpp"
@@ -194,15 +195,18 @@ struct router_state {
     // All is read before a lease is granted: one that nobody is told of would never come back.
     const msg::address to{in.getReplyTo().cStr(), 0};
     const auto key = msg::read(in.getKey());
-    const auto place = in.getShardKey();
+    // A hub of an older protocol doesn't know of keys.
+    const bool has_key = in.getShardKey() != 0;
+    const auto place = has_key ? in.getShardKey()
+                               : control::shard_key(q.model, q.session, q.chain, random());
     ++requests;
-    const bool others = !load->by().has(options.name, place);
+    const bool others = has_key && !load->by().has(options.name, place);
     if (others) ++misrouted;
     if (metrics) metrics->decided(others);
     q.shard_key = place;
     auto answer = policy->decide(q);
     const auto* chosen = std::get_if<route_choice>(&answer);
-    load->note(place, chosen ? chosen->granted_seconds : 0, q.now);
+    if (has_key) load->note(place, chosen ? chosen->granted_seconds : 0, q.now);
     if (const auto* c = chosen) {
       msg::draft<msg::Route> d;
       msg::write(d->initKey(), key);

@@ -438,6 +438,42 @@ TEST_CASE_METHOD(fixture, "a question about a key of another shard's is answered
   CHECK(account().goes_by == control::assignment_number{3, 2});
 }
 
+TEST_CASE_METHOD(fixture,
+                 "a hub that knows of no keys is served, by a key that nobody is told of") {
+  // How it can fail: all of them are taken for key 0, misrouted or a hot key; a session that is
+  // kept under key 0 goes to whoever has that.
+  assigned = std::make_shared<const control::assignment>(
+      control::assignment::make({3, 1}, {"router/0", "router/1"}, {{0, {1}}, {100, {0}}}).value());
+  start(5'000);
+  tell(msg::EntryState::READY);
+  for (const auto* session : {"me", ""}) {
+    msg::draft<msg::RouteRequest> d;
+    d->initKey();
+    d->setReplyTo("requests/h");
+    d->setModel("m");
+    d->setSession(session);
+    send("requests/h", std::move(d));
+    CHECK(take_envelopes<msg::Route>(requests).size() == 1);
+  }
+  caf::scoped_actor me{system};
+  me->send(router, control::describe_load{});
+  run();
+  control::shard_load l;
+  me->receive([&](const control::shard_load& x) { l = x; });
+  CHECK(l.requests == 2);
+  CHECK(l.misrouted == 0);
+  CHECK(l.ranges.empty());
+  CHECK(l.keys.empty());
+  // The assignment that gives key 0 away leaves the session where it is.
+  CHECK(l.sessions == 1);
+  const seat other{"router/1", msg::Role::ROUTER, "h"};
+  sees({{"router/0", msg::Role::ROUTER, "r"}, other});
+  me->send(router, control::describe_load{});
+  run();
+  me->receive([&](const control::shard_load& x) { l = x; });
+  CHECK(l.sessions == 1);
+}
+
 TEST_CASE_METHOD(fixture, "of ready shards two pass a worker's report on") {
   auto report = [&] {
     msg::draft<msg::WorkerReport> d;
