@@ -258,7 +258,7 @@ struct router_state {
   }
 
   /// By the directory's word that this one drains, too: then hubs ask the others. A session that
-  /// nobody else would be asked for stays.
+  /// nobody else would be asked for stays. A session's key is its draw among several shards.
   void hand_over() {
     if (!around) return;
     const auto& by = load->by();
@@ -268,7 +268,7 @@ struct router_state {
       return control::choose_shard(by, *around, key, key, 0);
     };
     auto leaving = policy->sessions().take([&](control::key64 key) {
-      return (drains || !by.has(options.name, key)) && owner(key) != options.name;
+      return (drains || by.shard_of(key, key) != options.name) && owner(key) != options.name;
     });
     std::map<std::string, std::vector<session_book::moving>> by_owner;
     for (auto& s : leaving) by_owner[owner(s.shard_key)].push_back(std::move(s));

@@ -589,6 +589,22 @@ TEST_CASE_METHOD(pair_of_shards, "sessions go where their keys go, and come back
   CHECK_THAT(asked_of("router/0", "me"), knows_session());
 }
 
+TEST_CASE_METHOD(pair_of_shards, "of a slice that gets a second shard, sessions go to the one that "
+                                 "hubs ask for them") {
+  // How it can fail: both have the key, and nobody gives anything away.
+  all_to(1, 1);
+  asked_of("router/1", "me");
+  const auto a = control::assignment::make({1, 2}, {"router/0", "router/1"}, {{0, {0, 1}}}).value();
+  REQUIRE(a.shard_of(key, key) == "router/0");
+  msg::draft<msg::Assignment> d;
+  control::write(*d, a);
+  auto e = std::move(d).freeze();
+  REQUIRE(e);
+  for (const auto* to : {"router/0", "router/1"}) office->send({to, 0}, {"control", 1}, *e);
+  run();
+  CHECK_THAT(asked_of("router/0", "me"), knows_session());
+}
+
 TEST_CASE_METHOD(pair_of_shards, "a shard that drains says so, and gives its sessions to the one "
                                  "that is asked instead, which gives them back later") {
   asked_of("router/0", "me");
