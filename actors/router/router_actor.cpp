@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <utility>
 
 namespace troupe::router {
 
@@ -97,9 +98,14 @@ struct router_state {
   msg::EntryState state = msg::EntryState::STARTING;
   bool waits = true;  ///< for what workers hold, before it is ready
   bool asks_again = false;
-  std::map<std::string, std::uint64_t> asked;  ///< workers, for everything: their incarnations
-  std::uint64_t requests = 0;                  ///< decisions
-  std::uint64_t misrouted = 0;                 ///< of those, for keys of others
+  struct asked_worker {
+    std::uint64_t generation = 0;
+    std::uint64_t coming = 0;  ///< the message of its answer that was due at the last look
+  };
+  std::map<std::string, asked_worker> asked;  ///< for everything
+  std::chrono::milliseconds ask_again = ask_again_after;
+  std::uint64_t requests = 0;   ///< decisions
+  std::uint64_t misrouted = 0;  ///< of those, for keys of others
   std::optional<router_metrics> metrics;
   std::mt19937_64 random;
   static constexpr const char* name = "router";
@@ -148,14 +154,21 @@ struct router_state {
     for (const auto& w : policy->untold()) {
       any = true;
       auto& known = asked[w.worker];
-      if (!again && known == w.generation) continue;
-      known = w.generation;
+      const bool fresh = known.generation != w.generation;
+      if (!again && !fresh) continue;
+      // Its answer is under way, and gets on.
+      const bool comes = w.coming > 0 && w.coming != std::exchange(known.coming, w.coming);
+      if (!fresh && comes) continue;
+      if (fresh) ask_again = ask_again_after;
+      known = {w.generation, 0};
       policy->expect_all(w.worker, w.generation);
       ask_for_all(w.worker, w.generation);
     }
+    if (!any) ask_again = ask_again_after;
     if (!any || asks_again) return;
     asks_again = true;
-    self->delayed_send(self, ask_again_after, again_atom::value);
+    self->delayed_send(self, ask_again, again_atom::value);
+    ask_again = std::min(2 * ask_again, ask_again_at_most);
   }
   void ask_for_all(const std::string& worker, std::uint64_t generation) {
     msg::draft<msg::PrefixResync> d;

@@ -233,7 +233,8 @@ std::vector<router_policy::incomplete> router_policy::untold() const {
     const auto state = w.entry.state;
     if (!w.present || w.told) continue;
     if (state == msg::EntryState::READY || state == msg::EntryState::DRAINING)
-      all.push_back({w.entry.name, w.entry.generation, state == msg::EntryState::READY});
+      all.push_back({w.entry.name, w.entry.generation, state == msg::EntryState::READY,
+                     w.telling ? w.next_event : 0});
   }
   return all;
 }

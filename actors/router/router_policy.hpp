@@ -217,6 +217,7 @@ class router_policy {
     std::string worker;
     std::uint64_t generation = 0;
     bool ready = false;
+    std::uint64_t coming = 0;  ///< the next message of its answer that is under way; 0: none is
   };
   std::vector<incomplete> untold() const;
 
