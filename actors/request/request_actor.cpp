@@ -105,7 +105,8 @@ struct request_state {
     if (move_from.empty()) l.asked = shard.name;
     auto e = make_route_request(*what, l, attempt, context->self.name, shard.by, move_from);
     if (!e) return std::move(e).error();
-    self->send(hub, route_awaited{attempt, shard.name});  // first: the answer goes to the hub, too
+    // First: the answer goes to the hub, too.
+    self->send(hub, route_awaited{attempt, shard.name, shard.generation});
     context->office->send({std::move(shard.name), 0}, context->self, *std::move(e));
     return std::nullopt;
   }
@@ -131,14 +132,15 @@ struct request_state {
     return false;
   }
 
-  void no_route(const job_key& attempt) {
-    if (auto* l = find_move(attempt); l && !l->move->route) {
-      ++l->shards_tried;
+  /// A lost shard is none that was asked in vain: the directory doesn't show it any more.
+  void no_route(const route_late& x) {
+    if (auto* l = find_move(x.attempt); l && !l->move->route) {
+      if (x.silent) ++l->shards_tried;
       return l->move.reset();
     }
-    auto* l = find(attempt);
+    auto* l = find(x.attempt);
     if (!l || l->route) return;
-    ++l->shards_tried;
+    if (x.silent) ++l->shards_tried;
     end_attempt(*l, attempt_end::router_silent, "",
                 {503, "router_unavailable", "The router does not answer; try again.", "",
                  std::chrono::milliseconds{1'000}});
@@ -340,7 +342,10 @@ struct request_state {
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
     const auto key = msg::read(in->getKey());
-    if (auto* l = find_move(key); l && !l->move->route) return l->move.reset();
+    if (auto* l = find_move(key); l && !l->move->route) {
+      l->shards_tried = 0;
+      return l->move.reset();
+    }
     auto* l = find(key);
     if (!l) return;
     l->shards_tried = 0;
@@ -550,6 +555,7 @@ struct request_state {
     auto* l = find_move(next);
     if (!l || l->move->route || l->decode->worker().name != place.getPrefill().getName().cStr())
       return;
+    l->shards_tried = 0;
     auto& m = *l->move;
     m.token = one_time_token();
     // What would not fit into a message stays where it is.
@@ -750,7 +756,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
           self->state.send_parts(*l, in->getReceived());
       },
       [self](const worker_gone& x) { self->state.lost(x); },
-      [self](const route_late& x) { self->state.no_route(x.attempt); },
+      [self](const route_late& x) { self->state.no_route(x); },
       [self](const crash_suspected& x) { self->state.suspect(x); },
       [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))

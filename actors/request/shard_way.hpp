@@ -36,6 +36,8 @@ class silent_shards {
   using time_point = std::chrono::steady_clock::time_point;
 
   void note(const std::string& shard, time_point now);
+  /// It has said something, or begun anew.
+  void clear(const std::string& shard);
   bool rests(const std::string& shard, time_point now) const;
 
  private:
@@ -46,6 +48,7 @@ class silent_shards {
 /// The shard to ask and the assignment that says so; `tried` were asked in vain before.
 struct chosen_shard {
   std::string name;
+  std::uint64_t generation = 0;  ///< by the directory; 0: it doesn't know the shard
   control::assignment_number by;
 };
 chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,
