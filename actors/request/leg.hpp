@@ -76,6 +76,10 @@ struct leg {
   bool moved_here = false;  ///< its KV came with the stream: nothing was computed again
 
   bool alone() const { return last_alone == attempt; }
+  /// To the shard of the running attempt.
+  shard_way way_now(const std::string& model) const {
+    return alone() ? quarantine_way(model) : way;
+  }
   /// What a repetition is called. A number that was asked about for a move is used up: the answer
   /// may still come, and must not be taken for that to another question.
   std::uint32_t next_attempt() const { return 1 + std::max(attempt, move_attempt); }

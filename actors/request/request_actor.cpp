@@ -114,19 +114,19 @@ struct request_state {
   /// Where all have refused, or are gone by now, it begins with the first one again.
   chosen_shard next_shard(leg& l) const {
     const auto all = context->view->get();
+    const auto way = l.way_now(what->model);
     if (!l.refused.empty()) {
-      if (auto other = other_shard(*context->shards, *all, *context->silent, l.way, l.refused,
-                                   now()))
+      if (auto other = other_shard(*context->shards, *all, *context->silent, way, l.refused, now()))
         return *std::move(other);
       l.refused.clear();
     }
-    return choose_shard(*context->shards, *all, *context->silent, l.way, l.shards_tried, now());
+    return choose_shard(*context->shards, *all, *context->silent, way, l.shards_tried, now());
   }
   /// Whether one that is ready has not been asked yet, after this one knows nobody.
   bool others_may_know(leg& l) const {
     l.refused.push_back(l.asked);
-    if (other_shard(*context->shards, *context->view->get(), *context->silent, l.way, l.refused,
-                    now()))
+    if (other_shard(*context->shards, *context->view->get(), *context->silent,
+                    l.way_now(what->model), l.refused, now()))
       return true;
     l.refused.clear();
     return false;

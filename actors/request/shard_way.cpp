@@ -37,6 +37,11 @@ shard_way find_way(const submission& s, std::uint16_t prompt) {
   return w;
 }
 
+shard_way quarantine_way(const std::string& model) {
+  const auto key = control::shard_key(model, {}, {}, 0);
+  return {key, key};
+}
+
 void silent_shards::note(const std::string& shard, time_point now) {
   const std::lock_guard lock{mutex_};
   until_[shard] = now + silent_shard_rest;

@@ -27,6 +27,11 @@ struct shard_way {
 /// Pure.
 shard_way find_way(const submission& s, std::uint16_t prompt);
 
+/// Of a prompt that must be alone: the same for all of a model, so that one shard knows at which
+/// workers such prompts are. While that one is not ready, or does not know whom to give it to,
+/// another may put two of them at one worker. Pure.
+shard_way quarantine_way(const std::string& model);
+
 /// The session's name at the shards: two tenants may call theirs alike.
 std::string session_name(const submission& s);
 

@@ -337,7 +337,8 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
                                           : share{};
   c.granted_seconds = prefill_share.seconds() + decode_share.seconds();
   c.lease = grant(k, prefill_share, decode_share, does.promised);
-  if (!q.session.empty())
+  // The key of a prompt under suspicion is not its session's.
+  if (!q.session.empty() && !q.quarantine)
     sessions_.note(q.model, q.session, {c.prefill.name, c.decode.name}, q.shard_key);
   return c;
 }

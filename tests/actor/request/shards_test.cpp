@@ -412,6 +412,26 @@ TEST_CASE_METHOD(sharded, "when all shards are lost requests fail in the end, an
   }
 }
 
+TEST_CASE_METHOD(sharded,
+                 "prompts that must be alone all go to one shard, which knows where they are") {
+  // How it can fail: each goes to its own shard, and two are put at one worker.
+  std::set<std::size_t> before, after;
+  for (int i = 0; i < 12; ++i) {
+    ask("session " + std::to_string(i));
+    const auto q = question_once();
+    before.insert(q.shard);
+    grant(q.shard, q.key, 50 + static_cast<std::uint64_t>(i), both);
+    crash(both, {q.key});
+    const auto alone = questions();
+    REQUIRE_FALSE(alone.empty());
+    CHECK(alone.back().shard_key == request::quarantine_way("m").key);
+    after.insert(alone.back().shard);
+    now_is(both, msg::EntryState::READY, both.generation);
+  }
+  CHECK(before.size() == shard_count);
+  CHECK(after.size() == 1);
+}
+
 TEST_CASE_METHOD(sharded, "requests go by the newest assignment, and say by which") {
   assign({2, 5}, 1);
   for (int i = 0; i < 20; ++i) ask();

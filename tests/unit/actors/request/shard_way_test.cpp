@@ -59,6 +59,12 @@ TEST_CASE("a session's key is that of its tenant's name for it") {
   CHECK(mine.key != find_way(prompt({1}, "me"), 0).key);
 }
 
+TEST_CASE("prompts that must be alone have one way for each model") {
+  CHECK(quarantine_way("m").key == quarantine_way("m").key);
+  CHECK(quarantine_way("m").draw == quarantine_way("m").draw);
+  CHECK(quarantine_way("m").key != quarantine_way("n").key);
+}
+
 TEST_CASE("prompts shorter than a block are spread, those of one request, too") {
   std::set<std::uint64_t> keys;
   for (std::uint64_t id = 1; id <= 50; ++id)
