@@ -180,10 +180,7 @@ struct router_state {
   /// Who would decide without knowing what is cached where had better leave it to others.
   void complete(bool in_any_case) {
     if (!waits) return;
-    const auto untold = policy->untold();
-    const bool whole = peers->sees_all_hosts() &&
-                       std::none_of(untold.begin(), untold.end(),
-                                    [](const auto& w) { return w.ready; });
+    const bool whole = peers->sees_all_hosts() && policy->untold_ready() == 0;
     if (!whole && !in_any_case) return;
     // It could only refuse what others can do.
     if (!policy->any_ready() && peers->deciding() > 1) {
@@ -192,8 +189,8 @@ struct router_state {
     }
     waits = false;
     if (state != msg::EntryState::STARTING) return;
-    spdlog::info("event=shard_ready shard={} untold={} blocks={}", options.name, untold.size(),
-                 policy->index().blocks());
+    spdlog::info("event=shard_ready shard={} untold={} blocks={}", options.name,
+                 policy->untold_count(), policy->index().blocks());
     announce(msg::EntryState::READY);
   }
 
