@@ -216,7 +216,8 @@ constexpr field<control> control_fields[] = {
     {"tolerance", positive_number(10), [](control& x) -> slot { return &x.tolerance; },
      "What a shard's load may differ from the mean, in parts of it, before anything is moved."},
     {"churn_max", number(0, 1), [](control& x) -> slot { return &x.churn_max; },
-     "Part of the key space that may be moved in an interval between shards that live. 0: only what "
+     "Part of the key space that may be moved in an interval between shards that live. 0: only "
+     "what "
      "a lost shard had."},
 };
 

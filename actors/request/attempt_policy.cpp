@@ -39,6 +39,7 @@ attempt_decision by_cause(const ended_attempt& e) {
     return {true, grown_pause(e.number), {}};
   case attempt_end::quarantine_full:
     return {true, quarantine_retry_pause, {}};
+  case attempt_end::shard_refused:
   case attempt_end::under_suspicion:
     return {true, {}, {}};
   case attempt_end::worker_unknown:
@@ -65,7 +66,8 @@ attempt_decision by_cause(const ended_attempt& e) {
 }  // namespace
 
 bool is_counted(attempt_end how) {
-  return how != attempt_end::quarantine_full && how != attempt_end::under_suspicion;
+  return how != attempt_end::quarantine_full && how != attempt_end::under_suspicion &&
+         how != attempt_end::shard_refused;
 }
 
 bool is_repetition(attempt_end how) {

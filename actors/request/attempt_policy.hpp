@@ -23,6 +23,7 @@ inline constexpr std::uint32_t route_retry_doublings_max = 4;
 enum class attempt_end : std::uint8_t {
   router_silent,
   route_refused,    ///< nobody can serve it now
+  shard_refused,    ///< this shard knows nobody who can; another one is asked
   quarantine_full,  ///< it must be alone, and at each worker another such prompt is
   under_suspicion,  ///< it must be alone, but runs beside others
   worker_unknown,   ///< it was chosen, but this node knows that it is not there (any more)

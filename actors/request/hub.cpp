@@ -92,19 +92,29 @@ struct hub_state {
   }
 
   /// What a shard owes that is gone, or has begun anew, does not come. One that comes (again) may
-  /// never have heard of this hub's start.
+  /// never have heard of this hub's start; one that this hub, new itself, only now hears of owes
+  /// what it was asked.
   void shard_changed(const directory::entry& e, bool there) {
     if (e.role != msg::Role::ROUTER) return;
-    if (!there) {
-      shards.erase(e.name);
-    } else {
-      if (const auto known = shards.find(e.name);
-          known != shards.end() && known->second == e.generation)
-        return;
-      shards[e.name] = e.generation;
+    if (there) {
+      const auto [known, first] = shards.try_emplace(e.name, e.generation);
+      if (!first && known->second == e.generation) return;
+      known->second = e.generation;
+      context->silent->clear(e.name);
       tell_of_start(e.name);
+      if (first) return;
+    } else {
+      shards.erase(e.name);
     }
-    for (const auto& owed : routes.take_of(e.name)) tell(owed.attempt.id, route_late{owed.attempt});
+    for (const auto& owed : routes.take_of(e.name, there ? e.generation : 0))
+      tell(owed.attempt.id, route_late{owed.attempt});
+  }
+  /// It was there when it was asked, and by now is not, or is another.
+  bool is_gone(const std::string& shard, std::uint64_t generation) const {
+    if (generation == 0) return false;
+    const auto all = context->view->get();
+    const auto e = all->find(shard);
+    return e == all->end() || e->second.generation != generation;
   }
 
   void assigned(msg::Assignment::Reader in) {
@@ -223,12 +233,14 @@ struct hub_state {
     wake_for_deadline(deadlines.woken(self->clock().now()));
   }
   void await(const route_awaited& x) {
-    wake_for_route(routes.add(x.attempt, x.shard, self->clock().now() + route_timeout));
+    if (is_gone(x.shard, x.generation)) return tell(x.attempt.id, route_late{x.attempt});
+    wake_for_route(
+        routes.add(x.attempt, x.shard, x.generation, self->clock().now() + route_timeout));
   }
   void miss_routes() {
     for (const auto& owed : routes.take_late(self->clock().now())) {
       context->silent->note(owed.shard, now());
-      tell(owed.attempt.id, route_late{owed.attempt});
+      tell(owed.attempt.id, route_late{owed.attempt, true});
     }
     wake_for_route(routes.woken(self->clock().now()));
   }
@@ -254,15 +266,18 @@ struct hub_state {
   /// Also an answer that nobody waits for any more has a lease, which goes back to whoever gave it.
   void routed(const link::origin& from, msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     routes.remove(msg::read(in.getKey()));
+    context->silent->clear(from.from.name);
     auto lease = std::make_shared<held_route>(context->office, context->leases, context->self,
                                               msg::address{from.from.name, 0}, in.getLease(),
                                               context->host);
     tell(msg::read(in.getKey()).id, route_given{e, std::move(lease)});
   }
 
-  void refused(msg::RouteRefused::Reader in, const msg::envelope<msg::RouteRefused>& e) {
+  void refused(const link::origin& from, msg::RouteRefused::Reader in,
+               const msg::envelope<msg::RouteRefused>& e) {
     const auto key = msg::read(in.getKey());
     routes.remove(key);
+    context->silent->clear(from.from.name);
     tell(key.id, e);
   }
 
@@ -284,8 +299,7 @@ struct hub_state {
   }
 
   void reported(msg::WorkerReport::Reader in, const msg::envelope<msg::WorkerReport>& e) {
-    context->board->put(e);
-    tenants->reported(in);
+    if (context->board->put(e)) tenants->reported(in);
   }
 
   void renew() {
@@ -367,8 +381,8 @@ caf::behavior behavior(caf::stateful_actor<hub_state>* self, hub_options options
                                 const msg::envelope<msg::Route>& e) { s.routed(from, in, e); }),
       link::on<msg::Assignment>([&s](msg::Assignment::Reader in) { s.assigned(in); }),
       link::on<msg::RouteRefused>(
-          [&s](const link::origin&, msg::RouteRefused::Reader in,
-               const msg::envelope<msg::RouteRefused>& e) { s.refused(in, e); }),
+          [&s](const link::origin& from, msg::RouteRefused::Reader in,
+               const msg::envelope<msg::RouteRefused>& e) { s.refused(from, in, e); }),
       [self](const route_awaited& x) { self->state.await(x); },
       s.passed<msg::Accepted>(),
       s.passed_end<msg::Rejected>(),

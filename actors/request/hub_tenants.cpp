@@ -157,7 +157,7 @@ void hub_tenants::refresh_stale_supply() {
 void hub_tenants::refresh_supply() {
   supply_changed_ = false;
   next_refresh_ = now() + busy_look;
-  auto all = supply_.supply(*context_->view->get(), accounts_.costs());
+  auto all = supply_.supply(*context_->view->get(), accounts_.costs(), now());
   for (const auto& model : options_.models) {
     auto& s = all[model];
     s.window.gateways = static_cast<std::uint32_t>(
@@ -210,9 +210,9 @@ void hub_tenants::settled(const ended_request& x, const settlement& s) {
 }
 
 void hub_tenants::reported(msg::WorkerReport::Reader in) {
-  supply_.note(in.getWorker().cStr(),
-               {in.getGeneration(), in.getRunning(),
-                in.getQueued() + in.getPreparing() + in.getUnprepared(), in.getBytesPerToken()});
+  supply_.note(in.getWorker().cStr(), {in.getGeneration(), in.getRunning(),
+                                       in.getQueued() + in.getPreparing() + in.getUnprepared(),
+                                       in.getBytesPerToken(), now()});
   supply_changed_ = true;
 }
 

@@ -105,7 +105,7 @@ expected<msg::envelope<msg::RouteRequest>> make_route_request(const submission& 
   d->setMoveFrom(move_from);
   d->setQuarantine(l.alone());
   d->setWorkload(s.tenant);
-  d->setShardKey(l.way.key);
+  d->setShardKey(l.way_now(s.model).key);
   d->setTerm(by.term);
   d->setAssignmentGeneration(by.generation);
   return std::move(d).freeze();

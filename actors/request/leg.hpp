@@ -45,9 +45,11 @@ struct leg {
   /// The first of the answers without another between them that all engines were given up.
   std::optional<std::chrono::steady_clock::time_point> hopeless_since;
   std::uint32_t shards_tried = 0;  ///< that did not answer, since the last one that did
-  std::uint32_t attempt = 1;       ///< running, or about to
-  std::uint32_t move_attempt = 0;  ///< the latest that a place was asked for; 0: none
-  std::uint32_t failed = 0;        ///< attempts that have, so far
+  std::string asked;               ///< the shard that owes the running attempt's route, or gave it
+  std::vector<std::string> refused;  ///< shards that know nobody, since one last gave a route
+  std::uint32_t attempt = 1;         ///< running, or about to
+  std::uint32_t move_attempt = 0;    ///< the latest that a place was asked for; 0: none
+  std::uint32_t failed = 0;          ///< attempts that have, so far
   suspicion suspected;
   std::uint32_t last_alone = 0;  ///< the last attempt that was to run alone; 0: none
   bool pausing = false;          ///< the attempt has not begun
@@ -76,6 +78,10 @@ struct leg {
   bool moved_here = false;  ///< its KV came with the stream: nothing was computed again
 
   bool alone() const { return last_alone == attempt; }
+  /// To the shard of the running attempt.
+  shard_way way_now(const std::string& model) const {
+    return alone() ? quarantine_way(model) : way;
+  }
   /// What a repetition is called. A number that was asked about for a move is used up: the answer
   /// may still come, and must not be taken for that to another question.
   std::uint32_t next_attempt() const { return 1 + std::max(attempt, move_attempt); }

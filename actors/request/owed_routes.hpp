@@ -3,6 +3,7 @@
 #include "actors/request/deadline_queue.hpp"
 #include "messages/job_key.hpp"
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,8 +19,9 @@ class owed_routes {
   using time_point = deadline_queue<msg::job_key>::time_point;
 
   /// When to be woken, if a timer must be set for it.
-  std::optional<time_point> add(const msg::job_key& attempt, std::string shard, time_point when) {
-    shards_[attempt] = std::move(shard);
+  std::optional<time_point> add(const msg::job_key& attempt, std::string shard,
+                                std::uint64_t generation, time_point when) {
+    shards_[attempt] = {std::move(shard), generation};
     return due_.add(attempt, when);
   }
   void remove(const msg::job_key& attempt) {
@@ -28,22 +30,24 @@ class owed_routes {
   struct owed {
     msg::job_key attempt;
     std::string shard;
+    std::uint64_t generation = 0;  ///< by the directory; 0: it did not know the shard
   };
   /// Those whose time is over; they are forgotten.
   std::vector<owed> take_late(time_point now) {
     std::vector<owed> late;
     for (const auto& attempt : due_.take_late(now)) {
       const auto i = shards_.find(attempt);
-      late.push_back({attempt, std::move(i->second)});
+      late.push_back({attempt, std::move(i->second.name), i->second.generation});
       shards_.erase(i);
     }
     return late;
   }
-  /// Those that this shard owes; they are forgotten.
-  std::vector<owed> take_of(const std::string& shard) {
+  /// Those that this shard's incarnations other than `alive` owe; they are forgotten.
+  std::vector<owed> take_of(const std::string& shard, std::uint64_t alive) {
     std::vector<owed> all;
     for (const auto& [attempt, of] : shards_)
-      if (of == shard) all.push_back({attempt, of});
+      if (of.name == shard && (alive == 0 || of.generation != alive))
+        all.push_back({attempt, of.name, of.generation});
     for (const auto& o : all) remove(o.attempt);
     return all;
   }
@@ -51,7 +55,11 @@ class owed_routes {
 
  private:
   deadline_queue<msg::job_key> due_;
-  std::map<msg::job_key, std::string> shards_;
+  struct incarnation {
+    std::string name;
+    std::uint64_t generation = 0;
+  };
+  std::map<msg::job_key, incarnation> shards_;
 };
 
 }  // namespace troupe::request

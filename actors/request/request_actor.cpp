@@ -99,25 +99,48 @@ struct request_state {
   }
 
   /// Error: the question is too large for a message.
-  std::optional<error> ask_for_route(const leg& l, const job_key& attempt,
+  std::optional<error> ask_for_route(leg& l, const job_key& attempt,
                                      const std::string& move_from = {}) {
-    auto shard = choose_shard(*context->shards, *context->view->get(), *context->silent, l.way,
-                              l.shards_tried, now());
+    auto shard = next_shard(l);
+    if (move_from.empty()) l.asked = shard.name;
     auto e = make_route_request(*what, l, attempt, context->self.name, shard.by, move_from);
     if (!e) return std::move(e).error();
-    self->send(hub, route_awaited{attempt, shard.name});  // first: the answer goes to the hub, too
+    // First: the answer goes to the hub, too.
+    self->send(hub, route_awaited{attempt, shard.name, shard.generation});
     context->office->send({std::move(shard.name), 0}, context->self, *std::move(e));
     return std::nullopt;
   }
 
-  void no_route(const job_key& attempt) {
-    if (auto* l = find_move(attempt); l && !l->move->route) {
-      ++l->shards_tried;
+  /// Where all have refused, or are gone by now, it begins with the first one again.
+  chosen_shard next_shard(leg& l) const {
+    const auto all = context->view->get();
+    const auto way = l.way_now(what->model);
+    if (!l.refused.empty()) {
+      if (auto other = other_shard(*context->shards, *all, *context->silent, way, l.refused, now()))
+        return *std::move(other);
+      l.refused.clear();
+    }
+    return choose_shard(*context->shards, *all, *context->silent, way, l.shards_tried, now());
+  }
+  /// Whether one that is ready has not been asked yet, after this one knows nobody.
+  bool others_may_know(leg& l) const {
+    l.refused.push_back(l.asked);
+    if (other_shard(*context->shards, *context->view->get(), *context->silent,
+                    l.way_now(what->model), l.refused, now()))
+      return true;
+    l.refused.clear();
+    return false;
+  }
+
+  /// A lost shard is none that was asked in vain: the directory doesn't show it any more.
+  void no_route(const route_late& x) {
+    if (auto* l = find_move(x.attempt); l && !l->move->route) {
+      if (x.silent) ++l->shards_tried;
       return l->move.reset();
     }
-    auto* l = find(attempt);
+    auto* l = find(x.attempt);
     if (!l || l->route) return;
-    ++l->shards_tried;
+    if (x.silent) ++l->shards_tried;
     end_attempt(*l, attempt_end::router_silent, "",
                 {503, "router_unavailable", "The router does not answer; try again.", "",
                  std::chrono::milliseconds{1'000}});
@@ -264,6 +287,7 @@ struct request_state {
     l->route = x.lease;
     l->shards_tried = 0;
     l->hopeless_since.reset();
+    l->refused.clear();
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
     r.route_reason = route->getReason().cStr();
@@ -324,7 +348,10 @@ struct request_state {
   void refused(const msg::envelope<msg::RouteRefused>& e) {
     msg::view<msg::RouteRefused> in{e};
     const auto key = msg::read(in->getKey());
-    if (auto* l = find_move(key); l && !l->move->route) return l->move.reset();
+    if (auto* l = find_move(key); l && !l->move->route) {
+      l->shards_tried = 0;
+      return l->move.reset();
+    }
     auto* l = find(key);
     if (!l) return;
     l->shards_tried = 0;
@@ -333,8 +360,13 @@ struct request_state {
       l->hopeless_since.reset();
     else if (!l->hopeless_since)
       l->hopeless_since = now();
+    // A shard may have lost sight of workers that others see.
+    const bool its_own = why.code == router::no_ready_worker ||
+                         why.code == router::router_overloaded ||
+                         why.code == router::engines_given_up;
     end_attempt(*l,
                 why.code == router::quarantine_full ? attempt_end::quarantine_full
+                : its_own && others_may_know(*l)    ? attempt_end::shard_refused
                                                     : attempt_end::route_refused,
                 "", why);
   }
@@ -534,6 +566,7 @@ struct request_state {
     auto* l = find_move(next);
     if (!l || l->move->route || l->decode->worker().name != place.getPrefill().getName().cStr())
       return;
+    l->shards_tried = 0;
     auto& m = *l->move;
     m.token = one_time_token();
     // What would not fit into a message stays where it is.
@@ -734,7 +767,7 @@ caf::behavior behavior(caf::stateful_actor<request_state>* self, caf::actor hub,
           self->state.send_parts(*l, in->getReceived());
       },
       [self](const worker_gone& x) { self->state.lost(x); },
-      [self](const route_late& x) { self->state.no_route(x.attempt); },
+      [self](const route_late& x) { self->state.no_route(x); },
       [self](const crash_suspected& x) { self->state.suspect(x); },
       [self](again_atom, std::uint16_t prompt, std::uint32_t attempt) {
         if (auto* l = self->state.find({self->state.what->id, prompt, attempt}))

@@ -127,10 +127,12 @@ struct deadline_passed {};
 struct route_awaited {
   msg::job_key attempt;
   std::string shard;
+  std::uint64_t generation = 0;  ///< as in `chosen_shard`
 };
 /// The shard has not answered in time, or is lost.
 struct route_late {
   msg::job_key attempt;
+  bool silent = false;  ///< it is there, and says nothing
 };
 
 /// What a client is told of a prompt that crashes engines.

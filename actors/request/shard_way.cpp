@@ -37,9 +37,19 @@ shard_way find_way(const submission& s, std::uint16_t prompt) {
   return w;
 }
 
+shard_way quarantine_way(const std::string& model) {
+  const auto key = control::shard_key(model, {}, {}, 0);
+  return {key, key};
+}
+
 void silent_shards::note(const std::string& shard, time_point now) {
   const std::lock_guard lock{mutex_};
   until_[shard] = now + silent_shard_rest;
+}
+
+void silent_shards::clear(const std::string& shard) {
+  const std::lock_guard lock{mutex_};
+  if (!until_.empty()) until_.erase(shard);
 }
 
 bool silent_shards::rests(const std::string& shard, time_point now) const {
@@ -56,12 +66,32 @@ chosen_shard choose_shard(const control::shard_map& map, const directory::snapsh
   const auto nth = [&](std::uint32_t n) -> const std::string& {
     return control::choose_shard(*a, all, way.key, way.draw, n);
   };
+  const auto chosen = [&](const std::string& name) -> chosen_shard {
+    const auto e = all.find(name);
+    return {name, e == all.end() ? 0 : e->second.generation, a->number()};
+  };
   const auto& first = nth(tried);
-  if (!silent.rests(first, now)) return {first, a->number()};
+  if (!silent.rests(first, now)) return chosen(first);
   for (std::uint32_t more = 1; more < a->shards().size(); ++more)
-    if (const auto& other = nth(tried + more); !silent.rests(other, now))
-      return {other, a->number()};
-  return {first, a->number()};
+    if (const auto& other = nth(tried + more); !silent.rests(other, now)) return chosen(other);
+  return chosen(first);
+}
+
+std::optional<chosen_shard> other_shard(const control::shard_map& map,
+                                        const directory::snapshot& all, const silent_shards& silent,
+                                        const shard_way& way,
+                                        const std::vector<std::string>& refused,
+                                        silent_shards::time_point now) {
+  const auto a = map.get();
+  for (std::uint32_t n = 0; n < a->shards().size(); ++n) {
+    const auto& name = control::choose_shard(*a, all, way.key, way.draw, n);
+    const auto e = all.find(name);
+    if (e == all.end() || e->second.state != msg::EntryState::READY || silent.rests(name, now) ||
+        std::find(refused.begin(), refused.end(), name) != refused.end())
+      continue;
+    return chosen_shard{name, e->second.generation, a->number()};
+  }
+  return std::nullopt;
 }
 
 }  // namespace troupe::request

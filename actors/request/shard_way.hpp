@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ struct shard_way {
 /// Pure.
 shard_way find_way(const submission& s, std::uint16_t prompt);
 
+/// Of a prompt that must be alone: the same for all of a model, so that one shard knows at which
+/// workers such prompts are. While that one is not ready, or does not know whom to give it to,
+/// another may put two of them at one worker. Pure.
+shard_way quarantine_way(const std::string& model);
+
 /// The session's name at the shards: two tenants may call theirs alike.
 std::string session_name(const submission& s);
 
@@ -35,6 +41,8 @@ class silent_shards {
   using time_point = std::chrono::steady_clock::time_point;
 
   void note(const std::string& shard, time_point now);
+  /// It has said something, or begun anew.
+  void clear(const std::string& shard);
   bool rests(const std::string& shard, time_point now) const;
 
  private:
@@ -45,10 +53,18 @@ class silent_shards {
 /// The shard to ask and the assignment that says so; `tried` were asked in vain before.
 struct chosen_shard {
   std::string name;
+  std::uint64_t generation = 0;  ///< by the directory; 0: it doesn't know the shard
   control::assignment_number by;
 };
 chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,
                           const silent_shards& silent, const shard_way& way, std::uint32_t tried,
                           silent_shards::time_point now);
+/// The next one that is ready, does not rest and is none of those that have refused; none: all have
+/// been asked.
+std::optional<chosen_shard> other_shard(const control::shard_map& map,
+                                        const directory::snapshot& all, const silent_shards& silent,
+                                        const shard_way& way,
+                                        const std::vector<std::string>& refused,
+                                        silent_shards::time_point now);
 
 }  // namespace troupe::request

@@ -1,6 +1,8 @@
 #include "actors/request/supply_book.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 namespace troupe::request {
 
@@ -53,27 +55,34 @@ double supply_book::bytes_per_token(const std::string& model) const {
   return b == bytes_.end() ? bytes_per_token_assumed : b->second.sum / b->second.workers;
 }
 
-std::uint32_t supply_book::in_use(const directory::entry& e) const {
+const supply_book::report* supply_book::last_of(const directory::entry& e) const {
   const auto r = reports_.find(e.name);
-  if (r == reports_.end() || r->second.generation != e.generation) return 0;
-  return r->second.running + r->second.queued;
+  return r == reports_.end() || r->second.generation != e.generation ? nullptr : &r->second;
 }
 
 std::map<std::string, supply_book::of_model> supply_book::supply(const directory::snapshot& all,
-                                                                 cost_book& costs) const {
+                                                                 cost_book& costs,
+                                                                 time_point now) const {
   const auto& like = capacity::reference_request;
   std::map<std::string, of_model> models;
   struct rates {
     double prefill = 0, decode = 0, whole = 0;  // MU per second
   };
   std::map<std::string, rates> sums;
+  struct heard {
+    double slots = 0, in_use = 0;  // of ready workers whose word is young
+    std::vector<const directory::entry*> silent;
+  };
+  std::map<std::string, heard> words;
   for (const auto& [name, e] : all) {
     if (!computes(e.role)) continue;
     const auto [at, first] = models.try_emplace(e.model);
     auto& out = at->second;
     if (first) out.window.prefill_workers = 0;
+    const auto* last = last_of(e);
+    const auto in_use = last ? last->running + last->queued : 0;
     if (e.state == msg::EntryState::DRAINING && e.role != msg::Role::PREFILL)
-      out.window.leaving += std::min(e.slots, in_use(e));
+      out.window.leaving += std::min(e.slots, in_use);
     if (e.state != msg::EntryState::READY) continue;
     auto& sum = sums[e.model];
     const auto& cost = costs.of_worker(name, e.model);
@@ -89,7 +98,14 @@ std::map<std::string, supply_book::of_model> supply_book::supply(const directory
     }
     if (e.role != msg::Role::PREFILL) {
       out.window.slots += e.slots;
-      out.window.in_use += in_use(e);
+      auto& word = words[e.model];
+      if (last && now - last->heard > supply_stale_after) {
+        word.silent.push_back(&e);
+      } else {
+        out.window.in_use += in_use;
+        word.slots += last ? e.slots : 0;
+        word.in_use += in_use;
+      }
     }
     if (e.role == msg::Role::PREFILL)
       sum.prefill += rate(prompt);
@@ -99,6 +115,15 @@ std::map<std::string, supply_book::of_model> supply_book::supply(const directory
       sum.whole += cost.about().mu_per_minute > 0 ? cost.about().mu_per_minute / 60
                                                   : rate(prompt + answer);
   }
+  // One that has fallen silent is unknown, not idle: as busy as those that say something. Where
+  // nobody does, its last word stands.
+  for (const auto& [model, word] : words)
+    for (const auto* e : word.silent) {
+      const auto* last = last_of(*e);
+      models[model].window.in_use += word.slots > 0 ? static_cast<std::uint32_t>(std::ceil(
+                                                          word.in_use / word.slots * e->slots))
+                                                    : last->running + last->queued;
+    }
   for (const auto& [model, sum] : sums)
     models[model].mu_per_second = sum.whole + std::min(sum.prefill, sum.decode);
   return models;

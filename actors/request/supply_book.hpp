@@ -4,6 +4,7 @@
 #include "actors/directory/directory_state.hpp"
 #include "actors/request/cost_book.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,6 +19,9 @@ inline constexpr double bytes_per_token_max = 1'000;
 /// two steps' tokens, if that is more: less would let it idle between two prompts.
 inline constexpr double prefill_ahead_s = 0.05;
 
+/// A report older than this says little of now: reports come each second.
+inline constexpr std::chrono::milliseconds supply_stale_after{5'000};
+
 /// What a model's engines can take, by the directory and their reports: what admission goes by.
 /// Pure.
 class supply_book {
@@ -26,11 +30,13 @@ class supply_book {
   explicit supply_book(std::map<std::string, std::uint32_t> step_tokens)
       : step_tokens_(std::move(step_tokens)) {}
 
+  using time_point = std::chrono::steady_clock::time_point;
   struct report {
     std::uint64_t generation = 0;
     std::uint32_t running = 0;
     std::uint32_t queued = 0;  ///< at the engine, or on their way to it
     double bytes_per_token = 0;
+    time_point heard{};
   };
   void note(const std::string& worker, const report& r);
 
@@ -39,7 +45,8 @@ class supply_book {
     double mu_per_second = 0;
   };
   /// By model; one that no engine is there for is not among them.
-  std::map<std::string, of_model> supply(const directory::snapshot& all, cost_book& costs) const;
+  std::map<std::string, of_model> supply(const directory::snapshot& all, cost_book& costs,
+                                         time_point now) const;
   double bytes_per_token(const std::string& model) const;
   /// Workers' models, for the reports. Of all entries that change.
   void update(const directory::change& c);
@@ -47,8 +54,8 @@ class supply_book {
  private:
   /// A worker's bytes per token, in the mean of its model's: 1 puts it in, -1 takes it out.
   void count(const std::string& worker, int by);
-  /// Places in use at a worker, as it said last.
-  std::uint32_t in_use(const directory::entry& e) const;
+  /// Places in use at a worker, as it said last; none: it has never said anything.
+  const report* last_of(const directory::entry& e) const;
 
   std::map<std::string, std::uint32_t> step_tokens_;
   std::map<std::string, report> reports_;      ///< by worker

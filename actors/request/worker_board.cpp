@@ -3,6 +3,8 @@
 #include "actors/request/json_fields.hpp"
 #include "messages/entry_state.hpp"
 
+#include <tuple>
+
 namespace troupe::request {
 
 namespace {
@@ -39,13 +41,28 @@ void put_figures(json_writer& w, msg::WorkerReport::Reader r) {
   number(w, "decode_tokens_per_second", r.getDecodeTokensPerSecond());
 }
 
+/// These only grow in a worker's life.
+bool is_before(msg::WorkerReport::Reader a, msg::WorkerReport::Reader b) {
+  const auto progress = [](msg::WorkerReport::Reader r) {
+    return std::tuple{r.getGeneration(),    r.getSteps(),  r.getTicks(),
+                      r.getSampledTokens(), r.getBusyUs(), r.getPrefilledTokens(),
+                      r.getTransferBytes(), r.getProbes(), r.getTransferRounds()};
+  };
+  return progress(a) < progress(b);
+}
+
 }  // namespace
 
-void worker_board::put(const msg::envelope<msg::WorkerReport>& report) {
+bool worker_board::put(const msg::envelope<msg::WorkerReport>& report) {
   msg::view<msg::WorkerReport> in{report};
   std::string name = in->getWorker().cStr();
   std::lock_guard lock{mutex_};
-  reports_[std::move(name)] = report;
+  const auto [i, first] = reports_.try_emplace(std::move(name), report);
+  if (first) return true;
+  msg::view<msg::WorkerReport> known{i->second};
+  if (is_before(*in, *known)) return false;
+  i->second = report;
+  return true;
 }
 
 std::string worker_board::to_json(const directory::snapshot& all) const {

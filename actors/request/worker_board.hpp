@@ -14,7 +14,9 @@ namespace troupe::request {
 /// Thread-safe.
 class worker_board {
  public:
-  void put(const msg::envelope<msg::WorkerReport>& report);
+  /// False: one that is newer is known, by generation and progress. Each comes by several shards,
+  /// in any order.
+  bool put(const msg::envelope<msg::WorkerReport>& report);
   /// {"workers":[{"name","role","state",...}]}: every worker of the directory; one that has not
   /// reported yet has no figures and is not idle.
   std::string to_json(const directory::snapshot& all) const;

@@ -77,7 +77,7 @@ route_refusal router_policy::refusal(const route_query& q) const {
   if (q.quarantine && engines.ready())
     return {503, quarantine_full,
             "Each engine already tries another request that may crash it; this one waits.", 100};
-  return {503, engines.failed() ? engines_given_up : "no_ready_worker",
+  return {503, engines.failed() ? engines_given_up : no_ready_worker,
           "No engine can serve the model '" + q.model + "' now: " + engines.reasons() + ".", 1'000};
 }
 
@@ -293,7 +293,7 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
       known != incarnations_.end() && q.incarnation < known->second)
     return route_refusal{503, "hub_replaced", "The hub that asked has been replaced.", 0};
   if (leases_.size() >= limits_.leases_max)
-    return route_refusal{503, "router_overloaded",
+    return route_refusal{503, router_overloaded,
                          "The router holds as many open requests as it may; try again later.",
                          1'000};
   const auto p = pools_.find(q.model);
@@ -337,7 +337,8 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
                                           : share{};
   c.granted_seconds = prefill_share.seconds() + decode_share.seconds();
   c.lease = grant(k, prefill_share, decode_share, does.promised);
-  if (!q.session.empty())
+  // The key of a prompt under suspicion is not its session's.
+  if (!q.session.empty() && !q.quarantine)
     sessions_.note(q.model, q.session, {c.prefill.name, c.decode.name}, q.shard_key);
   return c;
 }

@@ -1,5 +1,6 @@
 #include "actors/router/router_actor.hpp"
 
+#include "actors/control/shard_key.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/router/load_book.hpp"
 #include "actors/router/router_metrics.hpp"
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <utility>
 
 namespace troupe::router {
 
@@ -103,9 +105,14 @@ struct router_state {
   msg::EntryState state = msg::EntryState::STARTING;
   bool waits = true;  ///< for what workers hold, before it is ready
   bool asks_again = false;
-  std::map<std::string, std::uint64_t> asked;  ///< workers, for everything: their incarnations
-  std::uint64_t requests = 0;                  ///< decisions
-  std::uint64_t misrouted = 0;                 ///< of those, for keys of others
+  struct asked_worker {
+    std::uint64_t generation = 0;
+    std::uint64_t coming = 0;  ///< the message of its answer that was due at the last look
+  };
+  std::map<std::string, asked_worker> asked;  ///< for everything
+  std::chrono::milliseconds ask_again = ask_again_after;
+  std::uint64_t requests = 0;   ///< decisions
+  std::uint64_t misrouted = 0;  ///< of those, for keys of others
   std::optional<router_metrics> metrics;
   std::map<std::string, hub_told> told;  ///< by host of the cluster
   std::mt19937_64 random;
@@ -155,14 +162,21 @@ struct router_state {
     for (const auto& w : policy->untold()) {
       any = true;
       auto& known = asked[w.worker];
-      if (!again && known == w.generation) continue;
-      known = w.generation;
+      const bool fresh = known.generation != w.generation;
+      if (!again && !fresh) continue;
+      // Its answer is under way, and gets on.
+      const bool comes = w.coming > 0 && w.coming != std::exchange(known.coming, w.coming);
+      if (!fresh && comes) continue;
+      if (fresh) ask_again = ask_again_after;
+      known = {w.generation, 0};
       policy->expect_all(w.worker, w.generation);
       ask_for_all(w.worker, w.generation);
     }
+    if (!any) ask_again = ask_again_after;
     if (!any || asks_again) return;
     asks_again = true;
-    self->delayed_send(self, ask_again_after, again_atom::value);
+    self->delayed_send(self, ask_again, again_atom::value);
+    ask_again = std::min(2 * ask_again, ask_again_at_most);
   }
   void ask_for_all(const std::string& worker, std::uint64_t generation) {
     msg::draft<msg::PrefixResync> d;
@@ -174,15 +188,17 @@ struct router_state {
   /// Who would decide without knowing what is cached where had better leave it to others.
   void complete(bool in_any_case) {
     if (!waits) return;
-    const auto untold = policy->untold();
-    const bool whole = peers->sees_all_hosts() &&
-                       std::none_of(untold.begin(), untold.end(),
-                                    [](const auto& w) { return w.ready; });
+    const bool whole = peers->sees_all_hosts() && policy->untold_ready() == 0;
     if (!whole && !in_any_case) return;
+    // It could only refuse what others can do.
+    if (!policy->any_ready() && peers->deciding() > 1) {
+      if (in_any_case) self->delayed_send(self, complete_within, complete_atom::value);
+      return;
+    }
     waits = false;
     if (state != msg::EntryState::STARTING) return;
-    spdlog::info("event=shard_ready shard={} untold={} blocks={}", options.name, untold.size(),
-                 policy->index().blocks());
+    spdlog::info("event=shard_ready shard={} untold={} blocks={}", options.name,
+                 policy->untold_count(), policy->index().blocks());
     announce(msg::EntryState::READY);
   }
 
@@ -197,17 +213,20 @@ struct router_state {
     // All is read before a lease is granted: one that nobody is told of would never come back.
     const msg::address to{in.getReplyTo().cStr(), 0};
     const auto key = msg::read(in.getKey());
-    const auto place = in.getShardKey();
     catch_up();
     tell_newer(from.from, q.host, {in.getTerm(), in.getAssignmentGeneration()});
+    // A hub of an older protocol doesn't know of keys.
+    const bool has_key = in.getShardKey() != 0;
+    const auto place = has_key ? in.getShardKey()
+                               : control::shard_key(q.model, q.session, q.chain, random());
     ++requests;
-    const bool others = !load->by().has(options.name, place);
+    const bool others = has_key && !load->by().has(options.name, place);
     if (others) ++misrouted;
     if (metrics) metrics->decided(others);
     q.shard_key = place;
     auto answer = policy->decide(q);
     const auto* chosen = std::get_if<route_choice>(&answer);
-    load->note(place, chosen ? chosen->granted_seconds : 0, q.now);
+    if (has_key) load->note(place, chosen ? chosen->granted_seconds : 0, q.now);
     if (const auto* c = chosen) {
       msg::draft<msg::Route> d;
       msg::write(d->initKey(), key);
@@ -280,7 +299,7 @@ struct router_state {
   }
 
   /// By the directory's word that this one drains, too: then hubs ask the others. A session that
-  /// nobody else would be asked for stays.
+  /// nobody else would be asked for stays. A session's key is its draw among several shards.
   void hand_over() {
     if (!around) return;
     const auto& by = load->by();
@@ -290,7 +309,7 @@ struct router_state {
       return control::choose_shard(by, *around, key, key, 0);
     };
     auto leaving = policy->sessions().take([&](control::key64 key) {
-      return (drains || !by.has(options.name, key)) && owner(key) != options.name;
+      return (drains || by.shard_of(key, key) != options.name) && owner(key) != options.name;
     });
     std::map<std::string, std::vector<session_book::moving>> by_owner;
     for (auto& s : leaving) by_owner[owner(s.shard_key)].push_back(std::move(s));

@@ -26,8 +26,10 @@ namespace troupe::router {
 /// A shard that begins is announced as ready when it sees every host of the cluster and all ready
 /// workers have told it what they hold, or after so long.
 inline constexpr std::chrono::milliseconds complete_within{5'000};
-/// A worker that has not done so is asked again after so long.
+/// A worker that has not done so is asked again after so long, then after twice that, and so on up
+/// to this: all that it holds is much to send to nobody.
 inline constexpr std::chrono::milliseconds ask_again_after{2'000};
+inline constexpr std::chrono::milliseconds ask_again_at_most{60'000};
 
 struct router_options {
   std::string host;

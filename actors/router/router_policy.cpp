@@ -1,6 +1,7 @@
 #include "actors/router/router_policy.hpp"
 
 #include <algorithm>
+#include <utility>
 
 // The fleet as a shard knows it. Decisions are in decide.cpp, leases in leases.cpp.
 
@@ -135,6 +136,17 @@ void router_policy::leave(worker_id id) {
   w.of->ready[place_of(w.entry.role)].remove(id);
   index_.leave(w.holder);
   w.present = false;
+  count_untold(w);
+}
+
+void router_policy::count_untold(worker& w) {
+  const auto state = w.entry.state;
+  const bool ready = w.present && !w.told && state == msg::EntryState::READY;
+  const bool lacks = ready || (w.present && !w.told && state == msg::EntryState::DRAINING);
+  untold_ -= std::exchange(w.lacks, lacks) ? 1 : 0;
+  untold_ += lacks ? 1 : 0;
+  untold_ready_ -= std::exchange(w.lacks_ready, ready) ? 1 : 0;
+  untold_ready_ += ready ? 1 : 0;
 }
 
 void router_policy::set_ready(worker& w, worker_id id) {
@@ -143,6 +155,7 @@ void router_policy::set_ready(worker& w, worker_id id) {
     ready.add(id);
   else
     ready.remove(id);
+  count_untold(w);
 }
 
 void router_policy::set_bytes_per_token(worker& w, float value) {
@@ -203,14 +216,17 @@ bool router_policy::prefixes(const std::string& name, std::uint64_t generation,
     w.unheeded = 0;
     w.telling = true;
     w.told = false;
+    count_untold(w);
   } else if (w.unheeded > 0 || sequence != w.next_event) {
     w.telling = w.told = false;
+    count_untold(w);
     return w.unheeded++ % resync_again_messages != 0;
   }
   w.next_event = sequence + 1;
   if (w.telling && !more) {
     w.telling = false;
     w.told = true;
+    count_untold(w);
   }
   index_.drop(w.holder, dropped);
   const auto held = std::min(index_.held(w.holder), limits_.blocks_per_worker_max);
@@ -223,19 +239,26 @@ void router_policy::expect_all(const std::string& name, std::uint64_t generation
   auto* known = incarnation(id_of(name), generation);
   if (!known) return;
   known->telling = known->told = false;
+  count_untold(*known);
   // As after a gap that was asked about.
   known->unheeded = std::max<std::uint32_t>(known->unheeded, 1);
 }
 
 std::vector<router_policy::incomplete> router_policy::untold() const {
   std::vector<incomplete> all;
-  for (const auto& w : workers_) {
-    const auto state = w.entry.state;
-    if (!w.present || w.told) continue;
-    if (state == msg::EntryState::READY || state == msg::EntryState::DRAINING)
-      all.push_back({w.entry.name, w.entry.generation, state == msg::EntryState::READY});
-  }
+  if (untold_ == 0) return all;
+  for (const auto& w : workers_)
+    if (w.lacks)
+      all.push_back(
+          {w.entry.name, w.entry.generation, w.lacks_ready, w.telling ? w.next_event : 0});
   return all;
+}
+
+bool router_policy::any_ready() const {
+  return std::any_of(pools_.begin(), pools_.end(), [](const auto& p) {
+    return std::any_of(p.second.ready.begin(), p.second.ready.end(),
+                       [](const auto& role) { return role.pool_size() > 0; });
+  });
 }
 
 double router_policy::cached_share(const std::string& model) const {

@@ -79,7 +79,13 @@ inline constexpr std::uint32_t resync_again_messages = 64;
 
 /// A refusal's code: at each worker there is already a prompt under suspicion.
 inline constexpr const char* quarantine_full = "quarantine_full";
-/// Another: all engines for the prompt, or for the answer, have been given up. Waiting is of no use
+// What another shard may see otherwise.
+
+/// This one knows no worker that could.
+inline constexpr const char* no_ready_worker = "no_ready_worker";
+/// It holds as many leases as it may.
+inline constexpr const char* router_overloaded = "router_overloaded";
+/// To it all engines for the prompt, or for the answer, have been given up. Waiting is of no use
 /// before somebody mends them.
 inline constexpr const char* engines_given_up = "engines_given_up";
 
@@ -214,8 +220,15 @@ class router_policy {
     std::string worker;
     std::uint64_t generation = 0;
     bool ready = false;
+    std::uint64_t coming = 0;  ///< the next message of its answer that is under way; 0: none is
   };
   std::vector<incomplete> untold() const;
+  /// How many these are, and of them those that are ready.
+  std::size_t untold_count() const { return untold_; }
+  std::size_t untold_ready() const { return untold_ready_; }
+
+  /// Whether there is any worker that jobs are given to.
+  bool any_ready() const;
 
   /// So many shards decide at the same time.
   void set_shards(std::uint32_t shards) { limits_.shards = shards; }
@@ -298,6 +311,8 @@ class router_policy {
     std::uint32_t unheeded = 0;  ///< messages since a gap, or since it was asked for everything
     bool telling = false;        ///< everything that it holds, part by part
     bool told = false;           ///< everything, and nothing was missed since
+    bool lacks = false;          ///< counted in `untold_`
+    bool lacks_ready = false;    ///< and in `untold_ready_`
     std::uint64_t leased_tokens = 0;
     std::uint32_t interval = 0;
     time_point interval_began{};
@@ -372,6 +387,8 @@ class router_policy {
   void enter(worker_id id, const directory::entry& e);
   void leave(worker_id id);
   void set_ready(worker& w, worker_id id);
+  /// After a change of what its count as untold goes by.
+  void count_untold(worker& w);
   void set_bytes_per_token(worker& w, float value);
   worker_id id_of(const std::string& name) const;
   host_id host_of(const std::string& name) const;
@@ -421,6 +438,7 @@ class router_policy {
   std::unordered_map<std::string, worker_id> ids_;
   std::vector<worker> workers_;
   std::uint32_t lives_ = 0;
+  std::size_t untold_ = 0, untold_ready_ = 0;  ///< of `untold()`: asked about with each message
   std::unordered_map<std::string, pool> pools_;
   std::unordered_map<std::string, capacity::cost_model> calibrated_;
   std::unordered_map<std::uint64_t, lease> leases_;

@@ -1,6 +1,7 @@
 #include "actors/router/session_book.hpp"
 
 #include <functional>
+#include <iterator>
 
 namespace troupe::router {
 
@@ -27,17 +28,18 @@ void session_book::note(const std::string& model, std::string_view session, pair
     recent_.splice(recent_.begin(), recent_, i->second);
     return;
   }
-  add({k, shard_key, std::move(used)});
-}
-
-void session_book::add(moving m) {
-  if (sessions_max_ == 0 || by_key_.contains(m.session)) return;
   if (recent_.size() >= sessions_max_) {
     by_key_.erase(recent_.back().session);
     recent_.pop_back();
   }
-  recent_.push_front(std::move(m));
-  by_key_[recent_.front().session] = recent_.begin();
+  recent_.push_front({k, shard_key, std::move(used)});
+  by_key_[k] = recent_.begin();
+}
+
+void session_book::add(moving m) {
+  if (recent_.size() >= sessions_max_ || by_key_.contains(m.session)) return;
+  recent_.push_back(std::move(m));
+  by_key_[recent_.back().session] = std::prev(recent_.end());
 }
 
 }  // namespace troupe::router

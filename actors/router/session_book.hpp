@@ -38,20 +38,23 @@ class session_book {
     std::uint64_t shard_key = 0;
     pair used;
   };
-  /// Those whose shard keys `leaves` says true of, the longest quiet one first; they are forgotten.
+  /// Those whose shard keys `leaves` says true of, the latest first; they are forgotten.
   template <class Leaves>
   std::vector<moving> take(Leaves&& leaves) {
     std::vector<moving> all;
-    for (auto i = recent_.end(); i != recent_.begin();) {
-      --i;
-      if (!leaves(i->shard_key)) continue;
+    for (auto i = recent_.begin(); i != recent_.end();) {
+      if (!leaves(i->shard_key)) {
+        ++i;
+        continue;
+      }
       by_key_.erase(i->session);
       all.push_back(std::move(*i));
       i = recent_.erase(i);
     }
     return all;
   }
-  /// From another shard; what is known here is newer.
+  /// From another shard, the latest first: behind all that is known here, and dropped where that is
+  /// as much as may be.
   void add(moving m);
 
  private:

@@ -27,7 +27,10 @@ void shard_peers::update(const directory::snapshot& all) {
 
 bool shard_peers::passes_on(std::string_view worker) const {
   if (tellers_.empty()) return true;  // the directory has not heard of this one yet
-  return tellers_[std::hash<std::string_view>{}(worker) % tellers_.size()] == self_;
+  const auto first = std::hash<std::string_view>{}(worker) % tellers_.size();
+  for (std::size_t i = 0; i < std::min(report_tellers, tellers_.size()); ++i)
+    if (tellers_[(first + i) % tellers_.size()] == self_) return true;
+  return false;
 }
 
 }  // namespace troupe::router

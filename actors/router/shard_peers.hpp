@@ -2,12 +2,17 @@
 
 #include "actors/directory/directory_state.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe::router {
+
+/// So many shards pass a worker's report on to the hubs: one that hangs, or that the worker does
+/// not reach, keeps nobody in the dark. Hubs know what they have heard already.
+inline constexpr std::size_t report_tellers = 2;
 
 /// What a shard knows of those around it, by the directory. Pure.
 class shard_peers {
@@ -18,8 +23,9 @@ class shard_peers {
 
   void update(const directory::snapshot& all);
 
-  /// Hubs hear each worker's reports from one shard only. Two that know different shards may both,
-  /// or neither of them, pass a report on: the next one is a second away.
+  /// Hubs hear each worker's reports from `report_tellers` shards, or from all where there are
+  /// fewer. Those that know different shards may pass on more or less: the next report is a second
+  /// away.
   bool passes_on(std::string_view worker) const;
   /// Shards that decide, this one included.
   std::uint32_t deciding() const { return deciding_; }

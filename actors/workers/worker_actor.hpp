@@ -41,7 +41,7 @@ inline constexpr std::size_t prefix_events_max = 65'536;
 struct worker_options {
   directory::entry self;  ///< name, generation, role, model, ...: what is announced when ready
   std::string launcher;   ///< directory name
-  std::vector<std::string> shards;  ///< of the router: all of them
+  std::vector<std::string> shards;  ///< of the router: all of them, and later those that ask
   std::chrono::milliseconds report_interval{1'000};
   health::stall_limits stall;  ///< what a job that its engine forgot is told by
   std::shared_ptr<link::post_office> office;

@@ -1,5 +1,7 @@
 // What a worker tells others about itself, and what it is told to do.
 
+#include "actors/control/assignment.hpp"
+#include "actors/router/shard_name.hpp"
 #include "actors/workers/worker_state.hpp"
 
 #include <caf/all.hpp>
@@ -131,8 +133,15 @@ void worker_state::note_prefixes(const std::vector<std::uint64_t>& added,
 
 /// To the one that asks: the others have missed nothing.
 void worker_state::tell_all_prefixes(const std::string& shard) {
-  if (std::find(options.shards.begin(), options.shards.end(), shard) != options.shards.end())
-    tell_prefixes(shard, {blocks.begin(), blocks.end()}, {}, true);
+  auto& shards = options.shards;
+  if (std::find(shards.begin(), shards.end(), shard) == shards.end()) {
+    // The cluster file has been given another one since this worker began.
+    if (!router::is_shard_name(shard, control::shards_max) || shards.size() >= control::shards_max)
+      return;
+    shards.push_back(shard);
+    spdlog::info("event=shard_added worker={} shard={}", options.self.name, shard);
+  }
+  tell_prefixes(shard, {blocks.begin(), blocks.end()}, {}, true);
 }
 
 void worker_state::tell_prefixes(const std::string& shard, const std::vector<std::uint64_t>& added,

@@ -169,11 +169,13 @@ expected<caf::actor> data_plane::start_shard(std::size_t n, std::uint64_t genera
   auto shard = router::spawn_router(system_, std::move(o));
   const std::lock_guard lock{running_mutex_};
   running_shards_[n] = shard;
+  if (draining_) caf::anon_send(shard, router::drain_shard{});
   return shard;
 }
 
 void data_plane::drain_shards() {
   const std::lock_guard lock{running_mutex_};
+  draining_ = true;
   for (const auto& [n, shard] : running_shards_) caf::anon_send(shard, router::drain_shard{});
 }
 

@@ -125,6 +125,7 @@ class data_plane {
   std::shared_ptr<control::shard_map> shards_;
   std::mutex running_mutex_;
   std::map<std::size_t, caf::actor> running_shards_;  ///< current incarnations
+  bool draining_ = false;                             ///< those that begin are told, too
   /// Hub and gateway count here, whichever incarnation.
   std::shared_ptr<prometheus::Registry> metrics_ = std::make_shared<prometheus::Registry>();
   std::mutex hub_mutex_;

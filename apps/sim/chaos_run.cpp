@@ -238,16 +238,14 @@ class chaos {
     };
     bool any_ready = false;
     for (std::size_t n = 0; n < routers.size(); ++n) any_ready = any_ready || ready(n);
-    bool any = false;
     for (std::size_t n = 0; n < routers.size(); ++n) {
       if (any_ready && !ready(n)) continue;
       const auto& shard = world_.node_at(routers[n].host);
-      // A silent one costs time only: another is asked.
+      // A silent one costs time only, and of one that refuses another is asked.
       if (!shard.up() || world_.when().frozen(shard.process) || !joined(host, shard.host)) continue;
-      if (!capacity_by(host, *here, shard)) return false;
-      any = true;
+      if (capacity_by(host, *here, shard)) return true;
     }
-    return any;
+    return false;
   }
   bool capacity_by(const std::string& host, const directory::snapshot& here,
                    const world::node& router) {

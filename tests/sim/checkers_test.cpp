@@ -134,12 +134,19 @@ TEST_CASE("what failed had a cause that nobody could mend") {
 
   r = with(failed("router_unavailable"));
   CHECK(only(check_failures(r), "failures"));
-  r.faults.push_back(fault(fault_kind::kill_router, 9, 9));
-  CHECK(check_failures(r).empty());
-  r.faults.back() = fault(fault_kind::lose_host, 9, 12, {"a"});
-  CHECK(only(check_failures(r), "failures"));  // no shard was there
   r.router_hosts = {"c", "a"};
+  r.faults.push_back(fault(fault_kind::kill_router, 9, 9, {"a"}));
+  CHECK(only(check_failures(r), "failures"));  // the other shard was well
+  r.faults.push_back(fault(fault_kind::lose_host, 9, 12, {"b"}));
+  CHECK(only(check_failures(r), "failures"));  // no shard was there
+  r.faults.push_back(fault(fault_kind::lose_host, 9, 12, {"c"}));
   CHECK(check_failures(r).empty());
+  r.faults = {fault(fault_kind::cut_link, 9, 12, {"a", "c"})};
+  CHECK(check_failures(r).empty());
+  r.faults.back().hosts = {"a", "b"};  // the client's own host
+  CHECK(check_failures(r).empty());
+  r.faults.back().hosts = {"a", "d"};
+  CHECK(only(check_failures(r), "failures"));
 
   r = with(failed("request_lost"));
   r.faults.push_back(fault(fault_kind::kill_hub, 11, 11, {"a"}));

@@ -179,3 +179,32 @@ TEST_CASE("tenants that come and go with a newer cluster file are let in and shu
   CHECK(list("old") == 401);
   CHECK(list("new") == 200);
 }
+
+TEST_CASE("a shard that begins anew while its node drains says that it drains, too") {
+  scene s;
+  config::host h;
+  h.name = "h0";
+  s.cluster.hosts.push_back(h);
+  config::router r;
+  r.host = "h0";
+  s.cluster.routers.push_back(r);
+  apps::data_plane data{
+      s.system, s.cluster,
+      apps::data_plane_ground{"h0", s.office, s.view, s.directory, [&] { return ++s.generation; }}};
+  std::vector<supervision::child_spec> children;
+  data.add_children(children);
+  REQUIRE(children.front().id == "router/0");
+  const auto state = [&] {
+    s.run();
+    return s.view->get()->at("router/0").state;
+  };
+  const auto first = s.own(children.front().start(1).value());
+  CHECK(state() != msg::EntryState::DRAINING);
+  data.drain_shards();
+  CHECK(state() == msg::EntryState::DRAINING);
+  caf::anon_send_exit(first, caf::exit_reason::kill);
+  s.run();
+  s.own(children.front().start(2).value());
+  CHECK(state() == msg::EntryState::DRAINING);
+  CHECK(s.view->get()->at("router/0").generation == 2);
+}

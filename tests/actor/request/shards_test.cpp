@@ -97,6 +97,13 @@ struct sharded : stage {
     d->setLease(lease);
     to_hub(router::shard_name(shard), std::move(d));
   }
+  void refuse_by(std::size_t shard, const job_key& key, const std::string& code) {
+    msg::draft<msg::RouteRefused> d;
+    write(d->initKey(), key);
+    d->initFailure().setCode(code);
+    d->getFailure().setHttpStatus(503);
+    to_hub(router::shard_name(shard), std::move(d));
+  }
   std::vector<std::uint64_t> given_back(std::size_t shard) {
     std::vector<std::uint64_t> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRelease>(shards[shard]))
@@ -201,6 +208,78 @@ TEST_CASE_METHOD(sharded, "who has just been silent is passed over by other requ
   CHECK(questions().back().shard == first.shard);
 }
 
+TEST_CASE_METHOD(sharded,
+                 "a shard that knows no worker is followed by each other one that is ready, "
+                 "once, and only the last one's refusal is final") {
+  // How it can fail: the first refusal ends it; a shard is asked twice; one that is not ready is.
+  for (const auto* code : {"no_ready_worker", "router_overloaded"}) {
+    const auto c = ask("s");
+    std::set<std::size_t> asked;
+    for (std::size_t n = 0; n < shard_count; ++n) {
+      CHECK(c.sink->failures.empty());
+      const auto q = question_once();
+      asked.insert(q.shard);
+      refuse_by(q.shard, q.key, code);
+    }
+    CHECK(asked.size() == shard_count);
+    CHECK(questions().empty());
+    REQUIRE(c.sink->failures.size() == 1);
+    CHECK(c.sink->failures[0].code == code);
+  }
+  const auto served = ask("s");
+  const auto first = question_once();
+  for (std::size_t n = 0; n < shard_count; ++n)
+    if (n != first.shard) {
+      shard_is(n, msg::EntryState::STARTING, 70 + n);
+      break;
+    }
+  refuse_by(first.shard, first.key, "no_ready_worker");
+  const auto second = question_once();
+  CHECK(second.shard != first.shard);
+  CHECK(entries.at(router::shard_name(second.shard)).state == msg::EntryState::READY);
+  grant(second.shard, second.key, 5, both);
+  CHECK(given(both).size() == 1);
+  CHECK(served.sink->failures.empty());
+  // What no shard knows of is told at once.
+  const auto unknown = ask("s");
+  const auto q = question_once();
+  refuse_by(q.shard, q.key, "model_not_found");
+  CHECK(questions().empty());
+  CHECK(unknown.sink->failures.size() == 1);
+}
+
+TEST_CASE_METHOD(sharded,
+                 "also an answer to a move ends the search for a shard that answers, and a loss "
+                 "is no silence") {
+  // How it can fail: a stream that was moved goes on asking shards that are not its own.
+  ask("s");
+  const auto first = question_once();
+  grant(first.shard, first.key, 5, both);
+  accept(first.key, both);
+  tokens(first.key, both, 0, {1});
+  const auto wants_to_leave = [&] {
+    msg::draft<msg::MoveNotice> d;
+    write(d->initKey(), first.key);
+    d->setWorker(both.name);
+    d->setWanted();
+    to_hub(both.name, std::move(d));
+    return question_once();
+  };
+  CHECK(wants_to_leave().shard == first.shard);
+  SECTION("silence") {
+    advance(request::route_timeout + 50ms);
+    const auto second = wants_to_leave();
+    CHECK(second.shard != first.shard);
+    refuse_by(second.shard, second.key, "no_place_to_move");
+    advance(request::silent_shard_rest);
+  }
+  SECTION("loss") {
+    shard_is_gone(first.shard);
+    shard_is(first.shard, msg::EntryState::READY, 99);
+  }
+  CHECK(wants_to_leave().shard == first.shard);
+}
+
 TEST_CASE_METHOD(sharded, "what a lost shard owes is asked elsewhere at once") {
   ask("s");
   const auto first = question_once();
@@ -224,6 +303,61 @@ TEST_CASE_METHOD(sharded, "a shard that begins anew hears of this hub, and is as
   CHECK(starts_told(first.shard) == 0);
   advance(request::route_retry_pause + 50ms);
   CHECK(questions().empty());
+}
+
+TEST_CASE_METHOD(sharded, "an answer, or a new life, ends a silent shard's rest") {
+  ask("s");
+  const auto first = question_once();
+  advance(request::route_timeout + request::route_retry_pause + 50ms);
+  question_once();
+  SECTION("a late answer") { grant(first.shard, first.key, 11, both); }
+  SECTION("a new life") { shard_is(first.shard, msg::EntryState::READY, 99); }
+  ask("s");
+  CHECK(question_once().shard == first.shard);
+}
+
+TEST_CASE_METHOD(sharded,
+                 "what is asked of a shard that is gone by then is asked elsewhere at once, "
+                 "and the next one is not blamed") {
+  // How it can fail: it is owed for 2 s, and the younger shard of that name is passed over then.
+  ask("s");
+  const auto first = question_once();
+  const auto name = router::shard_name(first.shard);
+  const auto known = entries.at(name).generation;
+  bool there = false;
+  SECTION("gone") { entries.erase(name); }
+  SECTION("another") {
+    entries.at(name).generation = 99;
+    there = true;
+  }
+  view->set(std::make_shared<directory::snapshot>(entries));
+  caf::anon_send(hub.actor, request::route_awaited{first.key, name, known});
+  run();
+  advance(request::route_retry_pause + 50ms);
+  const auto again = question_once();
+  CHECK(again.key.attempt == 2);
+  CHECK((again.shard == first.shard) == there);
+}
+
+TEST_CASE_METHOD(sharded,
+                 "a shard that a new hub hears of for the first time owes what it was asked") {
+  stage s{1'000, [](request::hub_options& o, stage&) {
+            o.shards = std::make_shared<control::shard_map>(router::shard_names(1));
+          }};
+  auto& e = s.entries["router/0"];
+  e.name = "router/0";
+  e.role = msg::Role::ROUTER;
+  e.state = msg::EntryState::READY;
+  e.generation = 70;
+  s.submit();  // before the directory has told of any shard
+  const auto key = s.asked_once().key;
+  s.view->set(std::make_shared<directory::snapshot>(s.entries));
+  caf::anon_send(s.hub.actor, directory::directory_changed{{{e}, {}}, s.view->get(), ""});
+  s.run();
+  s.advance(request::route_retry_pause + 50ms);
+  CHECK(s.asked().empty());
+  s.route(key, s.both);
+  CHECK(s.given(s.both).size() == 1);
 }
 
 TEST_CASE("each shard hears of a hub's start") {
@@ -276,6 +410,26 @@ TEST_CASE_METHOD(sharded, "when all shards are lost requests fail in the end, an
     grant(1, all.back().key, 5, both);
     CHECK(given(both).size() == 1);
   }
+}
+
+TEST_CASE_METHOD(sharded,
+                 "prompts that must be alone all go to one shard, which knows where they are") {
+  // How it can fail: each goes to its own shard, and two are put at one worker.
+  std::set<std::size_t> before, after;
+  for (int i = 0; i < 12; ++i) {
+    ask("session " + std::to_string(i));
+    const auto q = question_once();
+    before.insert(q.shard);
+    grant(q.shard, q.key, 50 + static_cast<std::uint64_t>(i), both);
+    crash(both, {q.key});
+    const auto alone = questions();
+    REQUIRE_FALSE(alone.empty());
+    CHECK(alone.back().shard_key == request::quarantine_way("m").key);
+    after.insert(alone.back().shard);
+    now_is(both, msg::EntryState::READY, both.generation);
+  }
+  CHECK(before.size() == shard_count);
+  CHECK(after.size() == 1);
 }
 
 TEST_CASE_METHOD(sharded, "requests go by the newest assignment, and say by which") {

@@ -94,11 +94,35 @@ TEST_CASE_METHOD(several, "what one shard asks for again is a gap to nobody else
   CHECK(second.gaps + third.gaps == 0);
   CHECK(second.blocks == third.blocks);
   CHECK(std::includes(second.blocks.begin(), second.blocks.end(), before.begin(), before.end()));
-  // Who is no shard of this cluster is told nothing.
-  const auto stranger = capture();
-  office->bind("router/9", 0, stranger);
-  ask_for_all(m, "router/9");
-  CHECK(pending(stranger) == 0);
+  // Who is called as no shard of any cluster is told nothing.
+  for (const auto* name : {"router/64", "router/09", "router/", "router/x", "control", "x/3"}) {
+    const auto stranger = capture();
+    office->bind(name, 0, stranger);
+    ask_for_all(m, name);
+    CHECK(pending(stranger) == 0);
+  }
+}
+
+TEST_CASE_METHOD(several,
+                 "a shard that the cluster is given later asks, and hears all from then on") {
+  auto& m = add("both/p/a.0", 1, msg::Role::BOTH);
+  answered(prompt_of('a'));
+  played_shard added{.name = "router/9", .actor = capture()};
+  office->bind(added.name, 0, added.actor);
+  advance(1s);
+  CHECK(pending(added.actor) == 0);
+  ask_for_all(m, added.name);
+  answered(prompt_of('b'));
+  advance(1s);
+  CHECK(take_envelopes<msg::WorkerReport>(added.actor).size() >= 1);
+  hear(second);
+  hear(added);
+  CHECK(added.resets == 1);
+  CHECK(added.gaps == 0);
+  CHECK(added.blocks == second.blocks);
+  ask_for_all(m, added.name);
+  hear(added);
+  CHECK(added.resets == 2);
 }
 
 TEST_CASE_METHOD(several, "each shard has the worker's reports") {

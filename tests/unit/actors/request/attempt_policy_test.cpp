@@ -54,6 +54,16 @@ TEST_CASE("an accepted stream is tried until its deadline, with longer and longe
   }
 }
 
+TEST_CASE("that one shard knows nobody is no failure: another one is asked at once") {
+  auto e = ended(attempt_end::shard_refused);
+  e.number = attempts_max + 100;
+  CHECK(decide(e).again);
+  CHECK(decide(e).pause == 0ms);
+  CHECK(decide(e).exclude.empty());
+  CHECK_FALSE(is_counted(e.how));
+  CHECK_FALSE(is_repetition(e.how));
+}
+
 TEST_CASE("waiting to be tried alone is no failure, however often it takes") {
   auto e = ended(attempt_end::quarantine_full);
   e.number = attempts_max + 100;

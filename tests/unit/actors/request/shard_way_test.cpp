@@ -59,6 +59,12 @@ TEST_CASE("a session's key is that of its tenant's name for it") {
   CHECK(mine.key != find_way(prompt({1}, "me"), 0).key);
 }
 
+TEST_CASE("prompts that must be alone have one way for each model") {
+  CHECK(quarantine_way("m").key == quarantine_way("m").key);
+  CHECK(quarantine_way("m").draw == quarantine_way("m").draw);
+  CHECK(quarantine_way("m").key != quarantine_way("n").key);
+}
+
 TEST_CASE("prompts shorter than a block are spread, those of one request, too") {
   std::set<std::uint64_t> keys;
   for (std::uint64_t id = 1; id <= 50; ++id)
@@ -87,31 +93,42 @@ TEST_CASE("a shard that was silent rests while others are there, and not for eve
   silent.note(other, now + 1s);
   CHECK(choose_shard(map, all, silent, way, 1, now + silent_shard_rest).name != other);
   CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name == home);
+  silent.note(home, now + 2s);
+  CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name != home);
+  silent.clear(home);
+  CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name == home);
 }
 
 TEST_CASE("answers that are owed are late, or their shard's, once") {
   owed_routes owed;
   const owed_routes::time_point now{1h};
   const msg::job_key a{{1, 1}, 0, 1}, b{{1, 2}, 0, 1}, c{{1, 3}, 0, 1}, d{{1, 4}, 0, 1};
-  CHECK(owed.add(a, "router/0", now + 1s));
-  owed.add(b, "router/1", now + 2s);
-  owed.add(c, "router/1", now + 3s);
-  owed.add(d, "router/0", now + 4s);
+  CHECK(owed.add(a, "router/0", 7, now + 1s));
+  owed.add(b, "router/1", 7, now + 2s);
+  owed.add(c, "router/1", 7, now + 3s);
+  owed.add(d, "router/0", 7, now + 4s);
   owed.remove(b);
   owed.remove(b);
   const auto late = owed.take_late(now + 1s);
   REQUIRE(late.size() == 1);
   CHECK(late[0].attempt == a);
   CHECK(late[0].shard == "router/0");
-  const auto lost = owed.take_of("router/1");
+  const auto lost = owed.take_of("router/1", 0);
   REQUIRE(lost.size() == 1);
   CHECK(lost[0].attempt == c);
-  CHECK(owed.take_of("router/1").empty());
+  CHECK(owed.take_of("router/1", 0).empty());
   CHECK(owed.take_late(now + 1h).size() == 1);
   // Asked again under the same number, of another shard.
-  owed.add(a, "router/0", now + 1s);
-  owed.add(a, "router/1", now + 5s);
-  CHECK(owed.take_of("router/0").empty());
+  owed.add(a, "router/0", 7, now + 1s);
+  owed.add(a, "router/1", 7, now + 5s);
+  CHECK(owed.take_of("router/0", 0).empty());
   CHECK(owed.take_late(now + 4s).empty());
   CHECK(owed.take_late(now + 5s).size() == 1);
+  // A younger one has the name: what that owes comes.
+  owed.add(a, "router/0", 7, now + 9s);
+  owed.add(b, "router/0", 8, now + 9s);
+  const auto older = owed.take_of("router/0", 8);
+  REQUIRE(older.size() == 1);
+  CHECK(older[0].attempt == a);
+  CHECK(owed.take_late(now + 9s).size() == 1);
 }

@@ -208,9 +208,9 @@ TEST_CASE("what engines can take, by directory and reports", "[request]") {
   add("decode/d/b.1", msg::Role::DECODE, "d", msg::EntryState::LOADING);
   book.update(c);
   costs.update(c);
-  book.note("decode/d/b.0", {7, 3, 2, 2.0});
-  book.note("decode/d/b.1", {7, 5, 5, 0});
-  auto s = book.supply(all, costs)["m"];
+  book.note("decode/d/b.0", {7, 3, 2, 2.0, t0});
+  book.note("decode/d/b.1", {7, 5, 5, 0, t0});
+  auto s = book.supply(all, costs, t0)["m"];
   CHECK(s.window.slots == 8);
   CHECK(s.window.in_use == 5);
   CHECK(s.window.prefill_workers == 2);
@@ -218,25 +218,59 @@ TEST_CASE("what engines can take, by directory and reports", "[request]") {
   CHECK(s.mu_per_second > 0);
   CHECK(book.bytes_per_token("m") == 2.0);
   CHECK(book.bytes_per_token("other") == bytes_per_token_assumed);
-  book.note("decode/d/b.1", {7, 5, 5, 4.0});
+  book.note("decode/d/b.1", {7, 5, 5, 4.0, t0});
   CHECK(book.bytes_per_token("m") == 3.0);
-  book.note("decode/d/b.1", {7, 5, 5, 0});  // it has measured nothing
+  book.note("decode/d/b.1", {7, 5, 5, 0, t0});  // it has measured nothing
   CHECK(book.bytes_per_token("m") == 2.0);
   // Of one that drains, what it still runs; it has told of more than it has places for.
   all.at("decode/d/b.1").state = msg::EntryState::DRAINING;
-  s = book.supply(all, costs)["m"];
+  s = book.supply(all, costs, t0)["m"];
   CHECK(s.window.slots == 8);
   CHECK(s.window.in_use == 5);
   CHECK(s.window.leaving == 8);
   all.at("decode/d/b.1").state = msg::EntryState::LOADING;
-  book.note("decode/d/b.0", {6, 8, 8, 2.0});  // of a life before
-  CHECK(book.supply(all, costs)["m"].window.in_use == 0);
+  book.note("decode/d/b.0", {6, 8, 8, 2.0, t0});  // of a life before
+  CHECK(book.supply(all, costs, t0)["m"].window.in_use == 0);
   directory::change gone;
   gone.removed.push_back(all.at("decode/d/b.0"));
   all.erase("decode/d/b.0");
   book.update(gone);
-  s = book.supply(all, costs)["m"];
+  s = book.supply(all, costs, t0)["m"];
   CHECK(s.window.slots == 0);
   CHECK(s.mu_per_second == 0);
   CHECK(book.bytes_per_token("m") == bytes_per_token_assumed);
+}
+
+TEST_CASE("a worker whose reports no longer come is as busy as the others, not as it was",
+          "[request]") {
+  // How it can fail: a last word that stands for ever, or silence that counts as idle.
+  supply_book book{{}};
+  cost_book costs{std::vector<cost_book::pool>{}};
+  directory::snapshot all;
+  directory::change c;
+  for (const auto* name : {"both/p/a.0", "both/p/a.1", "both/p/a.2"}) {
+    auto& e = all[name];
+    e.name = name;
+    e.generation = 7;
+    e.role = msg::Role::BOTH;
+    e.state = msg::EntryState::READY;
+    e.model = "m";
+    e.slots = 8;
+    c.added_or_changed.push_back(e);
+  }
+  book.update(c);
+  const auto in_use = [&](room_time now) {
+    return book.supply(all, costs, now)["m"].window.in_use;
+  };
+  CHECK(in_use(t0) == 0);  // none has said anything yet
+  book.note("both/p/a.0", {7, 8, 4, 0, t0});
+  CHECK(in_use(t0 + supply_stale_after) == 12);
+  CHECK(in_use(t0 + 1h) == 12);  // there is nobody to go by
+  book.note("both/p/a.1", {7, 2, 0, 0, t0 + 6s});
+  CHECK(in_use(t0 + supply_stale_after) == 14);
+  CHECK(in_use(t0 + 6s) == 4);
+  book.note("both/p/a.2", {7, 7, 0, 0, t0 + 6s});
+  CHECK(in_use(t0 + 6s) == 9 + 5);
+  book.note("both/p/a.0", {7, 1, 0, 0, t0 + 7s});
+  CHECK(in_use(t0 + 7s) == 10);
 }
