@@ -198,8 +198,10 @@ std::vector<finding> check_attempts(const run_record& r) {
                            : a.code == "engine_failed" || a.code == "garbage"
                                ? hit(r, c, {k::garbage}, "")
                            // An engine whose node stood still takes its link for lost, and has it
-                           // back before anybody else misses it: what was on it is gone.
-                           : a.code == "token_gap"      ? hit(r, c, {k::freeze_node}, "")
+                           // back before anybody else misses it: what was on it is gone. So it is
+                           // when that link is killed while the way from there is cut: word of the
+                           // loss and what came after it arrive together, and by two actors.
+                           : a.code == "token_gap" ? hit(r, c, {k::freeze_node, k::kill_link}, "")
                            : a.code == msg::job_stalled ? r.forgetful
                                                         : !is_broken_protocol(a.code);
     if (!explained)

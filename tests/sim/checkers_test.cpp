@@ -176,8 +176,11 @@ TEST_CASE("attempts end early only for what faults explain") {
   CHECK(check_attempts(r).empty());
   r.attempts.back().code = "token_gap";
   CHECK(only(check_attempts(r), "attempts"));
-  r.faults.push_back(fault(fault_kind::freeze_node, 9, 11));
-  CHECK(check_attempts(r).empty());
+  for (auto kind : {fault_kind::freeze_node, fault_kind::kill_link}) {
+    auto with_fault = r;
+    with_fault.faults.push_back(fault(kind, 9, 11));
+    CHECK(check_attempts(with_fault).empty());
+  }
   r.attempts.back().code = "engine_failed";
   CHECK(only(check_attempts(r), "attempts"));
   r.faults.push_back(fault(fault_kind::garbage, 9, 9));
