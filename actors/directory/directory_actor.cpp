@@ -225,6 +225,16 @@ caf::behavior behavior(caf::stateful_actor<actor_state>* self, std::string host,
 
 }  // namespace
 
+void announce_ready(const caf::actor& directory, std::string name, msg::Role role,
+                    std::uint64_t generation) {
+  entry e;
+  e.name = std::move(name);
+  e.generation = generation;
+  e.role = role;
+  e.state = msg::EntryState::READY;
+  caf::anon_send(directory, set_entry{std::move(e)});
+}
+
 std::string directory_name(const std::string& host) { return "directory/" + host; }
 
 caf::actor spawn_directory(caf::actor_system& system, std::string host, link::process_id process,

@@ -63,6 +63,10 @@ class directory_view {
   std::shared_ptr<const snapshot> current_ = std::make_shared<snapshot>();
 };
 
+/// Tells a node's directory of an actor of its own that is ready from now on.
+void announce_ready(const caf::actor& directory, std::string name, msg::Role role,
+                    std::uint64_t generation);
+
 /// `directory/<host>`: where nodes send each other their sets.
 std::string directory_name(const std::string& host);
 

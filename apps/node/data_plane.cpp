@@ -191,12 +191,7 @@ void data_plane::take_over(const config::cluster& next) {
 }
 
 void data_plane::set_entry(std::string name, msg::Role role, std::uint64_t generation) {
-  directory::entry e;
-  e.name = std::move(name);
-  e.generation = generation;
-  e.role = role;
-  e.state = msg::EntryState::READY;
-  caf::anon_send(ground_.directory, directory::set_entry{std::move(e)});
+  directory::announce_ready(ground_.directory, std::move(name), role, generation);
 }
 
 void data_plane::announce() {

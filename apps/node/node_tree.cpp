@@ -229,13 +229,10 @@ void node_tree::add_control(std::vector<supervision::child_spec>& children) {
                         o.state = setup_.control_state;
                         o.office = office_;
                         o.directory = directory_;
-                        directory::entry e;
-                        e.name = control::control_name;
-                        e.generation = o.generation;
-                        e.role = msg::Role::CONTROL;
-                        e.state = msg::EntryState::READY;
+                        const auto generation = o.generation;
                         auto started = control::spawn_control(system_, std::move(o));
-                        caf::anon_send(directory_, directory::set_entry{std::move(e)});
+                        directory::announce_ready(directory_, control::control_name,
+                                                  msg::Role::CONTROL, generation);
                         return started;
                       }});
 }
@@ -305,13 +302,10 @@ void node_tree::add_inspector(std::vector<supervision::child_spec>& children) {
          o.roots = [this] { return roots(); };
          o.assigned = [this] { return data_->shards()->get(); };
          o.reload = [this](bool apply, const std::string& digest) { return reload(apply, digest); };
-         directory::entry e;
-         e.name = console::inspector_name(setup_.host);
-         e.generation = o.generation;
-         e.role = msg::Role::CONSOLE;
-         e.state = msg::EntryState::READY;
+         const auto generation = o.generation;
          auto started = console::spawn_inspector(system_, std::move(o));
-         caf::anon_send(directory_, directory::set_entry{std::move(e)});
+         directory::announce_ready(directory_, console::inspector_name(setup_.host),
+                                   msg::Role::CONSOLE, generation);
          return started;
        }});
 }
