@@ -122,7 +122,7 @@ struct request_state {
     }
     return choose_shard(*context->shards, *all, *context->silent, way, l.shards_tried, now());
   }
-  /// Whether one that is ready has not been asked yet, after this one knows nobody.
+  /// Whether one has not been asked yet, after this one knows nobody.
   bool others_may_know(leg& l) const {
     l.refused.push_back(l.asked);
     if (other_shard(*context->shards, *context->view->get(), *context->silent,

@@ -13,6 +13,11 @@ namespace {
 /// of a workload begin with is mostly shorter.
 constexpr std::size_t conversation_block = 7;
 
+/// A shard that drains is about to end.
+bool routes(msg::EntryState s) {
+  return s == msg::EntryState::READY || s == msg::EntryState::STARTING;
+}
+
 /// A request's id is random.
 std::uint64_t number_of(const request_id& id, std::uint16_t prompt) {
   return id.high ^ (id.low + prompt) * 0x9E37'79B9'7F4A'7C15ULL;
@@ -83,14 +88,18 @@ std::optional<chosen_shard> other_shard(const control::shard_map& map,
                                         const std::vector<std::string>& refused,
                                         silent_shards::time_point now) {
   const auto a = map.get();
-  for (std::uint32_t n = 0; n < a->shards().size(); ++n) {
-    const auto& name = control::choose_shard(*a, all, way.key, way.draw, n);
+  const auto unasked = [&](const std::string& name) -> std::optional<chosen_shard> {
     const auto e = all.find(name);
-    if (e == all.end() || e->second.state != msg::EntryState::READY || silent.rests(name, now) ||
+    if (e == all.end() || !routes(e->second.state) || silent.rests(name, now) ||
         std::find(refused.begin(), refused.end(), name) != refused.end())
-      continue;
+      return std::nullopt;
     return chosen_shard{name, e->second.generation, a->number()};
-  }
+  };
+  for (std::uint32_t n = 0; n < a->shards().size(); ++n)
+    if (auto s = unasked(control::choose_shard(*a, all, way.key, way.draw, n))) return s;
+  // Among the ready ones only, as long as there is one.
+  for (const auto& name : a->shards())
+    if (auto s = unasked(name)) return s;
   return std::nullopt;
 }
 

@@ -59,8 +59,9 @@ struct chosen_shard {
 chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,
                           const silent_shards& silent, const shard_way& way, std::uint32_t tried,
                           silent_shards::time_point now);
-/// The next one that is ready, does not rest and is none of those that have refused; none: all have
-/// been asked.
+/// The next one that does not rest and is none of those that have refused; none: all have been
+/// asked. Those that are ready come first, but a shard that begins may know workers, too, that one
+/// whose links are younger still lacks.
 std::optional<chosen_shard> other_shard(const control::shard_map& map,
                                         const directory::snapshot& all, const silent_shards& silent,
                                         const shard_way& way,

@@ -107,6 +107,16 @@ bool excused(const run_record& r, const client_record& c) {
          });
 }
 
+/// A node that stands still hears of an order when it goes on.
+time_point heeded_by(const run_record& r, const drain_taken_back& t) {
+  auto heard = t.at;
+  for (const auto& f : r.faults)
+    if (f.what == fault_kind::freeze_node && f.victim == t.host &&
+        overlap(f.from, f.until, heard, heard))
+      heard = f.until;
+  return heard + order_takes;
+}
+
 }  // namespace
 
 std::vector<finding> check_endings(const run_record& r) {
@@ -261,7 +271,7 @@ std::vector<finding> check_restarts(const run_record& r) {
     });
     const bool taken_back = std::any_of(
         r.taken_back.begin(), r.taken_back.end(), [&](const auto& t) {
-          return t.first == s.engine && overlap(t.second, t.second + order_takes, s.at, s.at);
+          return t.engine == s.engine && overlap(t.at, heeded_by(r, t), s.at, s.at);
         });
     // One start follows from each order, and is nobody's failure.
     if (taken_back) continue;

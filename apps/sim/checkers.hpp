@@ -93,7 +93,7 @@ struct run_record {
   std::vector<engine_start> starts;
   std::vector<engine_kill> kills;
   std::vector<node_giving_up> gave_up;
-  std::vector<std::pair<std::string, time_point>> taken_back;  ///< drains: engine, and when
+  std::vector<drain_taken_back> taken_back;
   std::uint32_t restart_intensity = 0;
   std::chrono::milliseconds restart_period{0};
   /// Times at which some node had no ready way to serve the model, as it saw it.

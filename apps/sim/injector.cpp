@@ -246,7 +246,7 @@ void injector::take_back(const drain::drain_order& order, const std::string& hos
   const auto& n = world_.node_at(host);
   if (!n.up()) return;
   tell_drain(host, order);
-  taken_back_.emplace_back(order.at.name, world_.now());
+  taken_back_.push_back({order.at.name, host, world_.now()});
   later(take_back_interval, [this, order, host] {
     const auto& now = world_.node_at(host);
     if (!now.up()) return;

@@ -28,6 +28,13 @@ struct done_fault {
   std::vector<std::string> hosts;  ///< that had to do with it
 };
 
+/// An operator has taken an engine's drain back.
+struct drain_taken_back {
+  std::string engine;
+  std::string host;
+  time_point at{};
+};
+
 /// Does to the world what was planned.
 class injector {
  public:
@@ -42,7 +49,7 @@ class injector {
   void started(engine_process& e);
   const std::vector<done_fault>& done() const { return done_; }
   /// When somebody was told to take a drain back, which starts an engine that does not run.
-  const std::vector<std::pair<std::string, time_point>>& taken_back() const { return taken_back_; }
+  const std::vector<drain_taken_back>& taken_back() const { return taken_back_; }
   const coverage& hits() const { return hits_; }
   /// Nothing is frozen, cut or down any more because of a fault.
   bool all_taken_back() const { return pending_ == 0 && armed_.empty(); }
@@ -76,7 +83,7 @@ class injector {
   phase_watch& watch_;
   std::function<std::string(const msg::request_id&)> home_of_;
   std::vector<done_fault> done_;
-  std::vector<std::pair<std::string, time_point>> taken_back_;
+  std::vector<drain_taken_back> taken_back_;
   coverage hits_{};
   std::vector<armed_fault> armed_;
   std::uint64_t next_armed_ = 1;

@@ -99,6 +99,35 @@ TEST_CASE("a shard that was silent rests while others are there, and not for eve
   CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name == home);
 }
 
+TEST_CASE("after a refusal those that are ready are asked first, and a shard that begins, too") {
+  const std::vector<std::string> names{"router/0", "router/1", "router/2", "router/3"};
+  const control::shard_map map{names};
+  auto all = ready({"router/0", "router/1"});
+  for (const auto& [name, state] : {std::pair{"router/2", msg::EntryState::STARTING},
+                                    std::pair{"router/3", msg::EntryState::DRAINING}}) {
+    all[name].name = name;
+    all[name].state = state;
+    all[name].generation = 7;
+  }
+  silent_shards silent;
+  const silent_shards::time_point now{1h};
+  for (std::uint64_t key = 0; key < 20; ++key) {
+    CAPTURE(key);
+    const shard_way way{key << 58U, key};
+    std::vector<std::string> refused{"router/1"};
+    REQUIRE(other_shard(map, all, silent, way, refused, now)->name == "router/0");
+    refused.emplace_back("router/0");
+    const auto last = other_shard(map, all, silent, way, refused, now);
+    REQUIRE(last);
+    CHECK(last->name == "router/2");
+    CHECK(last->generation == 7);
+    refused.emplace_back("router/2");
+    CHECK_FALSE(other_shard(map, all, silent, way, refused, now));
+  }
+  silent.note("router/2", now);
+  CHECK_FALSE(other_shard(map, all, silent, {1, 1}, {"router/0", "router/1"}, now));
+}
+
 TEST_CASE("answers that are owed are late, or their shard's, once") {
   owed_routes owed;
   const owed_routes::time_point now{1h};
