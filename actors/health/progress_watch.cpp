@@ -85,6 +85,7 @@ judgement progress_watch::judge(const engine_account& is, time_point now) {
   const bool moved = !blind && (!known_ || is.steps != last_.steps || is.ticks != last_.ticks ||
                                 is.tokens != last_.tokens);
   const auto since = std::min<std::chrono::nanoseconds>(now - judged_at_, limits_.account_gap_max);
+  ticks_inside_ = ticks_inside_ || is.ticks_inside;
   if (known_) {
     // At the most one per pass from an engine that doesn't, and one may be of a step under way.
     if (is.ticks - last_.ticks > is.steps - last_.steps + 1) ticks_inside_ = true;

@@ -26,6 +26,7 @@ struct engine_account {
   std::uint64_t stalls = 0;           ///< jobs that it forgot, and that were ended for that
   preparing_account preparing = {};
   std::uint64_t transfer_rounds = 0;  ///< of the KV transport's thread; 0: it has none
+  bool ticks_inside = false;          ///< its engine says that it ticks inside every pass
 };
 
 struct watch_limits {
@@ -111,7 +112,7 @@ class progress_watch {
   std::chrono::nanoseconds still_{0};    ///< in a step, since the last progress
   std::chrono::nanoseconds pausing_{0};  ///< between steps, since the last one, with jobs
   bool known_ = false;
-  bool ticks_inside_ = false;  ///< there were more ticks than steps
+  bool ticks_inside_ = false;  ///< by its own word, or since there were more ticks than steps
 
   // The measurement under way.
   std::chrono::microseconds busy_{0};

@@ -314,7 +314,8 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
                                 {r.getPreparing(), r.getUnprepared(), r.getPreparingSign(),
                                  std::chrono::milliseconds{r.getPreparingComputedMs()},
                                  r.getPreparingBytes()},
-                                r.getTransferRounds()}});
+                                r.getTransferRounds(),
+                                r.getTicksInside()}});
   if (r.getGeneration() != generation) return;
   served = served || r.getPrefilledTokens() + r.getSampledTokens() > 0;
   progress(r);

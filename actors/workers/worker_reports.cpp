@@ -64,6 +64,7 @@ void worker_state::report() {
   d->setKvTotalTokens(g.kv_total);
   d->setSteps(g.steps);
   d->setTicks(g.ticks);
+  d->setTicksInside(g.ticks_inside);
   d->setStepping(g.stepping);
   d->setAtHand(g.at_hand);
   d->setBusyUs(g.busy_us);

@@ -78,15 +78,16 @@ bool excused(const run_record& r, const client_record& c) {
   if (code == "deadline_exceeded")
     return c.plan.timeout <= short_timeout && c.ended + early_slack >= c.begun + c.plan.timeout;
   // Every shard, its host or the way to it; or the way from the client's own node.
-  if (code == "router_unavailable")
-    return hit(r, c, {k::cut_link, k::cut_one_way, k::kill_link}, c.host) ||
-           (!r.router_hosts.empty() &&
-            std::all_of(r.router_hosts.begin(), r.router_hosts.end(), [&](const auto& host) {
-              return hit(r, c,
-                         {k::kill_router, k::kill_node, k::lose_host, k::freeze_node, k::cut_link,
-                          k::cut_one_way, k::kill_link},
-                         host);
-            }));
+  if (code == "router_unavailable" &&
+      (hit(r, c, {k::cut_link, k::cut_one_way, k::kill_link}, c.host) ||
+       (!r.router_hosts.empty() &&
+        std::all_of(r.router_hosts.begin(), r.router_hosts.end(), [&](const auto& host) {
+          return hit(r, c,
+                     {k::kill_router, k::kill_node, k::lose_host, k::freeze_node, k::cut_link,
+                      k::cut_one_way, k::kill_link},
+                     host);
+        }))))
+    return true;
   // Its own hub has died, alone or with all that its node stops when it gives up: the request's
   // state is lost.
   if (code == "internal_error" || code == "hub_replaced" || code == "request_lost")

@@ -171,6 +171,7 @@ struct passed_over_job {
 struct engine_gauges {
   std::uint64_t steps = 0;
   std::uint64_t ticks = 0;    ///< progress inside a forward pass
+  bool ticks_inside = false;  ///< so it is counted, not only at a pass's end
   bool stepping = false;      ///< a step is under way
   std::uint32_t at_hand = 0;  ///< tokens in the last forward pass, or in the one under way
   std::uint64_t busy_us = 0;  ///< spent in forward passes that ended

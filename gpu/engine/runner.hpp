@@ -77,6 +77,9 @@ class model_runner {
 
   /// Progress inside a forward pass. Any thread.
   virtual std::uint64_t ticks() const = 0;
+  /// Whether `ticks` counts inside a pass from the first one on, several times a second on any
+  /// machine that can be used; false: at its end only.
+  virtual bool ticks_inside() const { return false; }
   /// Interrupts the running forward pass soon. Any thread. A request that comes too late may abort
   /// the next pass instead: callers just compute that one again.
   virtual void request_abort() = 0;

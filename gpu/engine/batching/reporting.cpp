@@ -83,6 +83,7 @@ engine_gauges batching_engine::gauges() const {
   engine_gauges g;
   g.steps = counters_.steps;
   g.ticks = runner_->ticks();
+  g.ticks_inside = runner_->ticks_inside();
   g.stepping = counters_.stepping;
   g.at_hand = counters_.at_hand;
   g.busy_us = counters_.busy_us;

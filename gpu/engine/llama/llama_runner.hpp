@@ -80,6 +80,7 @@ class llama_runner final : public model_runner {
   runner_truth truth() override;
 
   std::uint64_t ticks() const override { return ticks_.load(std::memory_order_relaxed); }
+  bool ticks_inside() const override { return true; }
   void request_abort() override { abort_.store(true, std::memory_order_relaxed); }
 
  private:

@@ -86,6 +86,7 @@ class simulated_runner final : public model_runner {
 
   runner_truth truth() override;
   std::uint64_t ticks() const override { return ticks_.load(std::memory_order_relaxed); }
+  bool ticks_inside() const override { return true; }
   void request_abort() override { abort_.store(true); }
 
   /// Why the last pass failed; for tests and logs.

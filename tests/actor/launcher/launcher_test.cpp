@@ -123,6 +123,7 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   d->setPreparingComputedMs(250);
   d->setPreparingBytes(8'000);
   d->setTransferRounds(9);
+  d->setTicksInside(true);
   s.office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", 101},
                  std::move(d).freeze().value());
   s.run();
@@ -132,6 +133,7 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   CHECK(told[0].generation == 101);
   CHECK(told[0].account.steps == 7);
   CHECK(told[0].account.ticks == 70);
+  CHECK(told[0].account.ticks_inside);
   CHECK(told[0].account.tokens == 520);
   CHECK(told[0].account.busy == 9ms);
   CHECK(told[0].account.stepping);

@@ -87,6 +87,19 @@ TEST_CASE("an engine that ticks inside its steps is hung when it doesn't any mor
   CHECK_THAT(evidence, Catch::Contains("512 tokens") && Catch::Contains("without progress"));
 }
 
+TEST_CASE("an engine that says that it ticks is not given a step's time by a watchdog that has "
+          "just begun") {
+  patient p;
+  p.is.ticks_inside = GENERATE(false, true);
+  p.is.at_hand = 12;
+  // As often as steps, those without work among them: nothing to be seen.
+  for (int i = 0; i < 3; ++i) p.is.steps += 5, p.is.ticks += 4, p.wait();
+  const auto found = p.until_hung();
+  CHECK(found <=
+        (p.is.ticks_inside ? p.limits.tick_gap_max : p.limits.unmeasured_step_max) + 2 * report);
+  CHECK(found >= (p.is.ticks_inside ? p.limits.tick_gap_max : p.limits.unmeasured_step_max));
+}
+
 TEST_CASE("an engine with short steps is seen to tick, too") {
   patient p;
   p.work(1, true);
