@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <tuple>
 
 // One decision: who could serve, what each would cost, which of them it is.
@@ -155,6 +156,13 @@ void router_policy::find_cached(const question& k) {
     }
 }
 
+/// By the longest beginning that anybody has.
+bool router_policy::begins_popularly(const route_query& q) {
+  if (q.chain.empty() || blocks_.empty()) return false;
+  const auto most = *std::max_element(blocks_.begin(), blocks_.end());
+  return most > 0 && popular_.note(q.chain[most - 1], q.now) >= popular_prompts;
+}
+
 void router_policy::weigh(const question& k, std::vector<candidate>& found,
                           bool prefills_only) const {
   double known = 0;
@@ -169,12 +177,32 @@ void router_policy::weigh(const question& k, std::vector<candidate>& found,
   const double usual = knowing == 0 ? 0
                                     : std::min(known / static_cast<double>(knowing),
                                                unknown_queue_seconds_max);
+  const double crowded = congestion(found);
   for (auto& c : found) {
     if (c.queue < 0) c.queue = usual + static_cast<double>(c.w->prefill_us) / 1e6;
     c.compute = c.w->prefill(k.prompt, c.cached);
-    c.others = limits_.others_weight * c.compute;
+    c.weight = k.popular ? limits_.others_weight
+                         : std::max(limits_.others_weight, limits_.crowded_weight * crowded);
+    c.trend = trend_weight * crowded * c.w->lately;
     c.pressure = prefills_only ? 0 : pressure(*c.w, k);
   }
+}
+
+double router_policy::congestion(const std::vector<candidate>& found) {
+  double done = 0;
+  for (const auto& c : found) done += c.w->lately;
+  const double whole = static_cast<double>(found.size()) *
+                       std::chrono::duration<double>(work_meter::window).count();
+  return done < whole ? std::min(done / (whole - done), congestion_max) : congestion_max;
+}
+
+/// Somebody has to compute what nobody has; what counts is what is computed in vain.
+void router_policy::weigh_others() {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& found : found_)
+    for (const auto& c : found) least = std::min(least, c.compute);
+  for (auto& found : found_)
+    for (auto& c : found) c.others = c.weight * (c.compute - least);
 }
 
 double router_policy::transfer_seconds(const question& k, const candidate& p, const candidate& d,
@@ -213,7 +241,7 @@ void router_policy::pair_up(const question& k) {
     return x.rank != y.rank ? x.rank < y.rank : x.alone() < y.alone();
   });
   for (const auto& d : decodes) {
-    const double base = d.queue + d.pressure;
+    const double base = d.queue + d.pressure + d.trend;
     const double least = transfer_seconds(k, {}, d, topology::distance::same_host);
     const bool last_decode = d.id == k.last_decode;
     std::array<unsigned, link_speeds::distances> seen{};
@@ -266,9 +294,10 @@ std::string router_policy::explain(const option& best, const option* next) const
   const auto& does = best.prefill ? *best.prefill : *best.decode;
   std::string text;
   auto out = std::back_inserter(text);
-  fmt::format_to(out, "score {} ms ({}): queue {}, prefill {} with {} cached, others {}, ",
+  fmt::format_to(out,
+                 "score {} ms ({}): queue {}, prefill {} with {} cached, others {}, lately {}, ",
                  ms(best.score), topology::to_string(best.far), ms(does.queue), ms(does.compute),
-                 does.cached, ms(does.others));
+                 does.cached, ms(does.others), ms(does.trend));
   if (best.prefill)
     fmt::format_to(out, "transfer {}, decode's queue {}, ", ms(best.transfer),
                    ms(best.decode->queue));
@@ -298,12 +327,14 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
                          1'000};
   const auto p = pools_.find(q.model);
   if (p == pools_.end() || !knows(models_, q.model)) return refusal(q);
-  const auto k = understand(q, p->second);
+  auto k = understand(q, p->second);
   if (!q.move_from.empty()) return decide_move(k);
   for (std::size_t role = 0; role < found_.size(); ++role) find(k, role, found_[role]);
   find_cached(k);
+  k.popular = begins_popularly(q);
   for (std::size_t role = 0; role < found_.size(); ++role)
     weigh(k, found_[role], role == of_prefill);
+  weigh_others();
   options_.clear();
   best_ = second_ = none;
   for (const auto& c : found_[of_both])

@@ -57,8 +57,8 @@ void router_policy::worker::set_costs(capacity::cost_model c) {
   costs = std::move(c);
   prefill_seconds = costs.in_seconds().alpha;
   prefill_growth = costs.in_seconds().alpha2;
-  other_stream = costs.decode_seconds(other_prompt_tokens, other_answer_tokens,
-                                      costs.about().usual_batch);
+  other_stream = static_cast<float>(
+      costs.decode_seconds(other_prompt_tokens, other_answer_tokens, costs.about().usual_batch));
 }
 
 void router_policy::worker::set_loaded_costs() {
@@ -190,6 +190,9 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
       !calibrated_.contains(w.entry.pool))
     w.set_costs(capacity::cost_model::from_speeds(w.speeds.prefill_tokens_per_second(),
                                                   w.speeds.decode_tokens_per_second(), {}, name));
+  w.work.add(r.prefilled_tokens, r.sampled_tokens, w.prefill_seconds,
+             double{w.other_stream} / other_answer_tokens, now);
+  w.lately = static_cast<float>(w.work.seconds());
   w.reported_queue = static_cast<double>(r.queued_tokens) * w.prefill_seconds;
   w.kv_used = r.kv_used;
   w.kv_total = r.kv_total > 0 ? r.kv_total : w.entry.kv_tokens;

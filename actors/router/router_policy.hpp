@@ -6,8 +6,10 @@
 #include "actors/router/cache_correction.hpp"
 #include "actors/router/guess_book.hpp"
 #include "actors/router/link_speeds.hpp"
+#include "actors/router/prefix_rates.hpp"
 #include "actors/router/session_book.hpp"
 #include "actors/router/speed_meter.hpp"
+#include "actors/router/work_meter.hpp"
 #include "actors/router/worker_subsets.hpp"
 #include "topology/topology.hpp"
 
@@ -42,6 +44,10 @@ struct router_limits {
   /// A second of prefill keeps a worker from others' prompts, and what it computes displaces what
   /// they would find cached: its weight on top of the second that this prompt itself waits.
   double others_weight = 3;
+  /// The same for each unit of congestion (busy / idle share of the workers that may be chosen, as
+  /// the time in a queue grows with it), where that is more: in a fleet that is busy, work done
+  /// twice delays everybody, in an idle one nobody.
+  double crowded_weight = 50;
 };
 
 /// Until a model's prompts have been measured.
@@ -67,12 +73,21 @@ inline constexpr double unknown_queue_seconds_max = 1;
 /// What is being decoded delays a newcomer's first token little, but each slows the others: the
 /// weight of a second of it against one of prefill.
 inline constexpr double decode_weight = 0.125;
+/// Congestion is no more than that of workers that are busy for two thirds of the time: what comes
+/// above it is the moment's queue.
+inline constexpr double congestion_max = 2;
+/// What so many prompts have begun with lately (`prefix_rates`) is not computed in vain at another
+/// worker: those that follow find it there, too, instead of all waiting for the one that has it.
+inline constexpr double popular_prompts = 4;
+/// Conversations go on where they are: what a worker did lately it will have to do again. The
+/// weight of a second of it, for each unit of congestion, against one of its queue.
+inline constexpr double trend_weight = 0.25;
 /// Streams of other shards are counted as such ones.
 inline constexpr std::uint32_t other_prompt_tokens = 1'024;
 inline constexpr std::uint32_t other_answer_tokens = 256;
 /// Scores this near to each other are a tie: the larger of both.
 inline constexpr double tie_seconds = 0.001;
-inline constexpr double tie_share = 0.02;
+inline constexpr double tie_share = 0.06;
 /// After a gap, what a worker still says before everything comes again is dropped; each so many
 /// messages it is asked once more.
 inline constexpr std::uint32_t resync_again_messages = 64;
@@ -293,7 +308,8 @@ class router_policy {
     std::uint64_t kv_tokens = 0;  ///< the same
     double prefill_seconds = 0;   ///< per token
     double prefill_growth = 0;    ///< per square of tokens
-    double other_stream = 0;      ///< seconds of decoding that another shard's stream is taken for
+    float other_stream = 0;       ///< seconds of decoding that another shard's stream is taken for
+    float lately = 0;             ///< seconds of work, see `work_meter`
     std::uint32_t leases = 0;
     std::uint32_t other_streams =
         0;  ///< at its last report, beyond those that this shard had leased
@@ -306,6 +322,7 @@ class router_policy {
     pool* of = nullptr;
     worker_report last;
     speed_meter speeds;
+    work_meter work;
     capacity::cost_model costs = capacity::cost_model::assumed();
     std::uint64_t next_event = 0;
     std::uint32_t unheeded = 0;  ///< messages since a gap, or since it was asked for everything
@@ -358,9 +375,11 @@ class router_policy {
     std::uint32_t rank = 0;      ///< smaller is better, before any score
     double queue = 0;            ///< seconds of prompts ahead
     double compute = 0;          ///< seconds for what is not cached
-    double others = 0;           ///< seconds, what computing costs them
+    double others = 0;           ///< seconds, what computing more than others need to costs them
+    double trend = 0;            ///< seconds, for what it has had to do lately
     double pressure = 0;         ///< seconds, of decoding
-    double alone() const { return queue + compute + others; }
+    double weight = 0;           ///< of a second that is computed in vain
+    double alone() const { return queue + compute + others + trend; }
   };
   struct option {
     plan how = plan::local;
@@ -377,6 +396,7 @@ class router_policy {
     const route_query& q;
     pool& of;
     std::uint32_t prompt = 0;  ///< tokens
+    bool popular = false;      ///< what is cached of it is what many prompts begin with
     std::uint32_t answer = 0;  ///< tokens, of all choices
     double bytes_per_token = 0;
     host_id host = nobody;
@@ -407,6 +427,9 @@ class router_policy {
   void find(const question& k, std::size_t role, std::vector<candidate>& found);
   void find_cached(const question& k);
   void weigh(const question& k, std::vector<candidate>& found, bool prefills_only) const;
+  bool begins_popularly(const route_query& q);
+  static double congestion(const std::vector<candidate>& found);
+  void weigh_others();
   void consider(const question& k, option o);
   void pair_up(const question& k);
   double transfer_seconds(const question& k, const candidate& p, const candidate& d,
@@ -448,6 +471,7 @@ class router_policy {
   std::uint64_t next_lease_;
   block_index index_;
   guess_book guesses_;
+  prefix_rates popular_;
   link_speeds speeds_;
 
   // Of the decision at hand, kept for their memory.

@@ -47,7 +47,8 @@ struct trace_setup {
 };
 
 /// Prints hit rates and balance of a sharded router, a global one, least load and consistent
-/// hashing. False: the trace cannot be read.
+/// hashing, and whether what is promised of them holds. False: it doesn't, or the trace cannot be
+/// read.
 bool bench_trace(const trace_setup& s);
 
 }  // namespace troupe::bench

@@ -65,6 +65,7 @@ void sim_worker::run(double now, double seconds, const std::function<void(std::u
               (j.what->output * token_seconds);
   decode = std::min(decode, 1 - prefill_share_min);
   busy_ += decode * seconds;
+  sampled_ += static_cast<double>(decoding_.size()) * seconds / token_seconds;
   double left = (1 - decode) * seconds;
   while (!waiting_.empty() && left > 0) {
     auto& j = waiting_.front();
@@ -72,16 +73,16 @@ void sim_worker::run(double now, double seconds, const std::function<void(std::u
       const auto hit = cached(*j.what);
       hit_tokens_ += hit;
       prompt_tokens_ += j.what->input;
-      j.left = costs_->prefill_seconds(j.what->input, hit);
-      prefilled_ += j.what->input - hit;
+      j.left = j.whole = costs_->prefill_seconds(j.what->input, hit);
+      j.missed = j.what->input - hit;
     }
     const auto step = std::min(left, j.left);
     j.left -= step;
+    prefilled_ += step / j.whole * j.missed;
     left -= step;
     busy_ += step;
     if (j.left > 0) break;
     keep(*j.what);
-    sampled_ += j.what->output;
     ttfts_.push_back(now - static_cast<double>(j.what->at_ms) / 1e3);
     j.end = now + j.what->output * token_seconds;
     decoding_.push_back(j);
@@ -108,8 +109,8 @@ router::worker_report sim_worker::report() const {
                            : j.what->input;
   }
   r.bytes_per_token = 4;
-  r.prefilled_tokens = prefilled_;
-  r.sampled_tokens = sampled_;
+  r.prefilled_tokens = static_cast<std::uint64_t>(prefilled_);
+  r.sampled_tokens = static_cast<std::uint64_t>(sampled_);
   return r;
 }
 

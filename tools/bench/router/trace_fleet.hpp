@@ -39,8 +39,10 @@ class sim_worker {
   struct job {
     const trace_request* what = nullptr;
     std::uint64_t tag = 0;
-    double left = 0;  ///< seconds of prefill, once it began
-    double end = 0;   ///< of decode
+    double left = 0;           ///< seconds of prefill, once it began
+    double whole = 0;          ///< of them, at its beginning
+    std::uint32_t missed = 0;  ///< tokens that are computed
+    double end = 0;            ///< of decode
   };
   void submit(const trace_request& r, std::uint64_t tag) { waiting_.push_back({&r, tag}); }
   /// Until `now`, from `now - seconds` on. `done` is called for each stream that has ended.
@@ -70,7 +72,8 @@ class sim_worker {
   std::vector<std::uint64_t> added_, dropped_;
   std::vector<double> ttfts_;
   double busy_ = 0;
-  std::uint64_t hit_tokens_ = 0, prompt_tokens_ = 0, prefilled_ = 0, sampled_ = 0;
+  std::uint64_t hit_tokens_ = 0, prompt_tokens_ = 0;
+  double prefilled_ = 0, sampled_ = 0;  ///< tokens
 };
 
 }  // namespace troupe::bench

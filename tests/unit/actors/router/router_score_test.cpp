@@ -42,6 +42,18 @@ std::vector<std::uint64_t> chain_of(std::uint64_t first, std::size_t n) {
   return c;
 }
 
+/// Until three minutes from `t0`, when its queue is as long as said, it works for such a share of
+/// the time.
+constexpr auto worked = 180s;
+void works(shard& s, const std::string& name, double share, double queue = 0) {
+  for (auto now = 0s; now <= worked; ++now) {
+    auto r = queued(now == worked ? queue : 0);
+    r.prefilled_tokens = static_cast<std::uint64_t>(share * assumed) *
+                         static_cast<std::uint64_t>(now.count());
+    s.policy.report(name, 7, r, t0 + now);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a worker that has not reported is unknown, not idle") {
@@ -350,7 +362,10 @@ TEST_CASE("of all pairs the best is found, whatever is left out on the way", "[r
     q.chain = chain;
     if (below(3) == 0) q.exclude = {prefills[0].name};
     auto set_up = [&](std::vector<directory::entry> all) {
-      shard s{all};
+      // What is computed in vain depends on who else is there.
+      router_limits limits;
+      limits.others_weight = limits.crowded_weight = 0;
+      shard s{all, limits};
       for (const auto& e : all) {
         s.policy.report(e.name, 7, reports[e.name], t0);
         (void)s.policy.prefixes(e.name, 7, 0, false,
@@ -379,6 +394,54 @@ TEST_CASE("of all pairs the best is found, whatever is left out on the way", "[r
     REQUIRE(rank(best) == least.first);
     REQUIRE(best.score_seconds == Approx(least.second).margin(1e-9));
   }
+}
+
+TEST_CASE("the busier the fleet, the longer a prompt waits for the worker that has it cached") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  const bool busy = GENERATE(false, true);
+  CAPTURE(busy);
+  works(s, "both/p/a1.0", busy ? 0.7 : 0.05);
+  works(s, "both/p/a2.0", busy ? 0.7 : 0.05, 3);
+  auto q = at(t0 + worked);
+  q.chain = chain_of(1, 7);
+  REQUIRE(s.knows("both/p/a2.0", q.chain));
+  const auto c = s.choose(q);
+  CHECK(c.decode.name == (busy ? "both/p/a2.0" : "both/p/a1.0"));
+  s.policy.release(c.lease);
+  SECTION("but not all wait for what many prompts begin with") {
+    std::vector<std::string> chosen;
+    for (int i = 0; i < 8; ++i) {
+      const auto next = s.choose(q);
+      chosen.push_back(next.decode.name);
+      s.policy.release(next.lease);
+    }
+    CHECK(chosen.back() == "both/p/a1.0");
+    // A minute later it is one conversation among others.
+    q.now += 60s;
+    for (const auto* name : {"both/p/a1.0", "both/p/a2.0"}) {
+      auto r = queued(name == std::string{"both/p/a2.0"} ? 3 : 0);
+      r.prefilled_tokens = static_cast<std::uint64_t>((busy ? 0.7 : 0.05) * assumed * 240);
+      s.policy.report(name, 7, r, q.now);
+    }
+    CHECK(s.choose(q).decode.name == (busy ? "both/p/a2.0" : "both/p/a1.0"));
+  }
+}
+
+TEST_CASE("in a busy fleet what is new goes where less was done lately") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/b1.0", both, "b1")}};
+  works(s, "both/p/a1.0", 0.8);
+  works(s, "both/p/b1.0", 0.5);
+  CHECK(s.choose(at(t0 + worked)).decode.name == "both/p/b1.0");
+}
+
+TEST_CASE("in an idle fleet a conversation goes on where it is, whatever that worker did lately") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/b1.0", both, "b1")}};
+  works(s, "both/p/a1.0", 0);
+  works(s, "both/p/b1.0", 0.1);
+  auto q = at(t0 + worked);
+  q.chain = chain_of(1, 2);  // a sixteenth of a second
+  REQUIRE(s.knows("both/p/b1.0", q.chain));
+  CHECK(s.choose(q).decode.name == "both/p/b1.0");
 }
 
 TEST_CASE("of a large pool a workload uses few, others use others, and a busy one gets more") {
@@ -414,8 +477,8 @@ TEST_CASE("the reason tells what the score is made of, and who would have been n
   shard s{{worker("prefill/p/a1.0", prefill, "a1"), worker("decode/p/a1.0", decode, "a1"),
            worker("decode/p/b1.0", decode, "b1")}};
   const auto reason = s.choose(at(t0)).reason;
-  CHECK_THAT(reason, Catch::Contains("score 2008 ms (same_host)") &&
-                         Catch::Contains("prefill 500 with 0 cached, others 1500") &&
+  CHECK_THAT(reason, Catch::Contains("score 508 ms (same_host)") &&
+                         Catch::Contains("prefill 500 with 0 cached, others 0, lately 0") &&
                          Catch::Contains("transfer") &&
                          Catch::Contains("; next prefill/p/a1.0 and decode/p/b1.0 "));
 }

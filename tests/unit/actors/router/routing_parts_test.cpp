@@ -1,7 +1,9 @@
 #include "actors/router/cache_correction.hpp"
 #include "actors/router/guess_book.hpp"
 #include "actors/router/link_speeds.hpp"
+#include "actors/router/prefix_rates.hpp"
 #include "actors/router/speed_meter.hpp"
+#include "actors/router/work_meter.hpp"
 #include "actors/router/worker_subsets.hpp"
 
 #include <catch2/catch.hpp>
@@ -229,4 +231,41 @@ TEST_CASE("workloads beyond the limit begin small again, and nobody else notices
   for (std::uint64_t w = 100; w < 100 + worker_subsets::workloads_max; ++w) s.of(w, 1);
   CHECK(s.size_of(7) == 64);
   CHECK(as_set(s.of(7, 1)) == first);
+}
+
+TEST_CASE("work is counted in seconds of capacity, and fades") {
+  work_meter m;
+  auto now = t0;
+  m.add(1'000'000, 5'000, 1e-3, 1e-2, now);
+  CHECK(m.seconds() == 0);  // nobody knows when that was
+  m.add(1'000'500, 5'050, 1e-3, 1e-2, now += 1s);
+  CHECK(m.seconds() == Approx(1));
+  m.add(1'000'500, 5'050, 1e-3, 1e-2, now += work_meter::window);
+  CHECK(m.seconds() == Approx(std::exp(-1.0)));
+  // Half of the time, for long: half of the window.
+  work_meter half;
+  for (std::uint64_t i = 0; i <= 600; ++i) half.add(i * 500, 0, 1e-3, 0, now += 1s);
+  CHECK(half.seconds() == Approx(30).epsilon(0.02));
+  // Another engine's counters.
+  half.add(3, 0, 1e-3, 0, now += 1s);
+  CHECK(half.seconds() == 0);
+  half.add(503, 0, 1e-3, 0, now += 1s);
+  CHECK(half.seconds() == Approx(0.5));
+}
+
+TEST_CASE("beginnings that are asked for often are told from others, as long as they are") {
+  prefix_rates rates;
+  auto now = t0;
+  CHECK(rates.note(1, now) == Approx(1));
+  for (int i = 0; i < 9; ++i) rates.note(1, now);
+  CHECK(rates.note(1, now) == Approx(11));
+  CHECK(rates.note(2, now) == Approx(1));
+  CHECK(rates.note(1, now + prefix_rates::window) == Approx(1 + 11 * std::exp(-1.0)));
+  // A thousand times as many as there are places: none is taken for another, and what is asked for
+  // all the time keeps its own.
+  for (std::uint64_t i = 0; i < 400'000; ++i) {
+    REQUIRE(rates.note(100 + i, now) == 1);
+    if (i % 1'000 == 0) rates.note(7, now += 100ms);
+  }
+  CHECK(rates.note(7, now) > 50);
 }
