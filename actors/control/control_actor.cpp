@@ -1,5 +1,6 @@
 #include "actors/control/control_actor.hpp"
 
+#include "actors/control/control_metrics.hpp"
 #include "actors/directory/directory_actor.hpp"
 #include "actors/link/guarded.hpp"
 #include "actors/supervision/introspection.hpp"
@@ -35,6 +36,7 @@ struct control_state {
   caf::event_based_actor* self;
   control_options options;
   std::unique_ptr<control_policy> policy;
+  std::optional<control_metrics> metrics;
   std::set<std::string> followers;  ///< that the directory knows
   assignment_number told;           ///< the last that all of them were sent
   /// What is published, as a message: made once, for all followers.
@@ -62,7 +64,7 @@ struct control_state {
                            [me = caf::actor_cast<caf::actor>(self)](expected<void> result) {
                              caf::anon_send(me, record_written{std::move(result)});
                            });
-    log_problem();
+    show();
     wake_up();
   }
 
@@ -74,6 +76,7 @@ struct control_state {
       spdlog::info("event=shards_assigned term={} generation={} slices={} imbalance={:.2f} "
                    "moved={:.3f}",
                    told.term, told.generation, a->slices().size(), v.imbalance, v.churn);
+      if (metrics) metrics->assigned(v.churn);
       for (const auto& who : followers) tell(who);
     }
     go_on();
@@ -135,10 +138,11 @@ struct control_state {
     go_on();
   }
 
-  void log_problem() {
-    auto problem = policy->look(now()).problem;
-    if (problem == said) return;
-    said = std::move(problem);
+  void show() {
+    auto v = policy->look(now());
+    if (metrics) metrics->show(v);
+    if (v.problem == said) return;
+    said = std::move(v.problem);
     if (said.empty())
       spdlog::info("event=shards_assignable");
     else
@@ -158,6 +162,7 @@ caf::behavior behavior(caf::stateful_actor<control_state>* self, control_options
   s.options = std::move(options);
   s.policy = std::make_unique<control_policy>(s.options.shards, s.options.limits,
                                               s.options.state->last(), s.now());
+  if (s.options.metrics) s.metrics.emplace(s.options.metrics);
   s.options.office->bind(control_name, s.options.generation, caf::actor_cast<caf::actor>(self));
   self->set_error_handler([](caf::scheduled_actor*, caf::error&) {});
   self->set_default_handler(caf::drop);

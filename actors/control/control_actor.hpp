@@ -8,6 +8,8 @@
 #include <caf/actor_system.hpp>
 #include <caf/allowed_unsafe_message_type.hpp>
 
+#include <prometheus/registry.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -31,6 +33,7 @@ struct control_options {
   std::shared_ptr<store> state;
   std::shared_ptr<link::post_office> office;
   caf::actor directory;
+  std::shared_ptr<prometheus::Registry> metrics = nullptr;  ///< null: nothing is counted
 };
 
 /// To the actor: how is it? Answered with `control_report`.

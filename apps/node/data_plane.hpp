@@ -91,6 +91,8 @@ class data_plane {
   std::shared_ptr<request::desk> front() { return desk_; }
   std::shared_ptr<directory::directory_view> view() { return ground_.view; }
   std::shared_ptr<control::shard_map> shards() { return shards_; }
+  /// What `/metrics` of this host's gateway shows.
+  std::shared_ptr<prometheus::Registry> metrics() { return metrics_; }
   /// The current incarnation of the hub; empty before its first start. For whoever looks into the
   /// books.
   request::hub current_hub();

@@ -229,6 +229,7 @@ void node_tree::add_control(std::vector<supervision::child_spec>& children) {
                         o.state = setup_.control_state;
                         o.office = office_;
                         o.directory = directory_;
+                        o.metrics = data_->metrics();
                         const auto generation = o.generation;
                         auto started = control::spawn_control(system_, std::move(o));
                         directory::announce_ready(directory_, control::control_name,

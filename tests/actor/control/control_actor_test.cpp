@@ -7,6 +7,7 @@
 #include "tests/support/unreadable.hpp"
 
 #include <catch2/catch.hpp>
+#include <prometheus/text_serializer.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -53,6 +54,7 @@ struct world : deterministic_system {
   std::map<std::string, caf::actor> followers;
   directory::snapshot all;
   caf::actor control;
+  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   std::uint64_t generation = 0;
   /// What a node that hears all of it goes by.
   shard_map node{three};
@@ -76,6 +78,7 @@ struct world : deterministic_system {
     o.state = state;
     o.office = office;
     o.directory = directory;
+    o.metrics = registry;
     auto a = own(spawn_control(system, std::move(o)));
     run();
     REQUIRE(take<directory::subscribe>(directory).size() == 1);
@@ -84,6 +87,9 @@ struct world : deterministic_system {
     caf::anon_send(a, directory::directory_changed{c, nullptr, {}});
     run();
     return control = a;
+  }
+  std::string metrics() const {
+    return prometheus::TextSerializer{}.Serialize(registry->Collect());
   }
   void kill(const caf::actor& a) {
     caf::anon_send_exit(a, caf::exit_reason::kill);
@@ -200,6 +206,16 @@ TEST_CASE("a lost shard's keys are with others soon, on the disk before anybody 
   const auto r = w.ask<control_report>(describe_control{});
   CHECK(r.lost == std::vector<std::string>{"router/2"});
   CHECK(r.number == assignment_number{1, 2});
+  for (const auto* line :
+       {"troupe_control_term 1", "troupe_control_generation 2", "troupe_control_shards_lost 1",
+        "troupe_control_stuck 0", "troupe_control_assignments_total 2"})
+    CHECK_THAT(w.metrics(), Catch::Contains(line));
+  // Another incarnation goes on with the counts.
+  w.kill(w.control);
+  w.start();
+  w.advance(1min);
+  CHECK_THAT(w.metrics(), Catch::Contains("troupe_control_term 2") &&
+                              Catch::Contains("troupe_control_assignments_total 3"));
 }
 
 TEST_CASE("who comes later hears of it, and who missed it, again") {
