@@ -109,6 +109,13 @@ bool bench_limits(const limits_setup& s) {
            return std::fmod(t + 200 + phase, 10) < 4 ? flood : 0;
          };
        }},
+      {"below its limit, then all as it is cut off",
+       [limit = s.per_minute / 60](std::size_t off, std::uint64_t) -> pattern {
+         return [off, limit](std::size_t g, double t) {
+           return t >= 0 ? flood : (g == off ? 0.8 : 0.05) * limit;
+         };
+       },
+       true},
       {"idle for a minute, all at once as it is cut",
        [](std::size_t, std::uint64_t seed) -> pattern {
          return [lead = static_cast<double>(seed % 10) / 10](std::size_t, double t) {
