@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-# What a part may include, besides itself. `messages/base` (errors, expected) stands below everything but itself.
+# What a part may include, besides itself. Benchmarks share worlds with tests (`tests/support`). `messages/base` (errors, expected) stands below everything but itself.
 ALLOWED = {
     "messages": [],
     "topology": ["messages/base"],
@@ -18,7 +18,7 @@ ALLOWED = {
     "gpu": ["messages", "topology"],
     "actors": ["messages", "topology", "config", "gpu"],
     "apps": ["messages", "topology", "config", "gpu", "actors"],
-    "tools": ["messages", "topology", "config", "gpu", "actors"],
+    "tools": ["messages", "topology", "config", "gpu", "actors", "tests/support"],
     "tests": ["messages", "topology", "config", "gpu", "actors", "apps"],
 }
 

@@ -160,6 +160,14 @@ void fair_queue::forget(const std::string& tenant) {
   std::erase_if(levels_, [](const auto& l) { return l.second.tenants.empty(); });
 }
 
+bool fair_queue::waits(service_class how) const {
+  return std::any_of(levels_.begin(), levels_.end(), [&](const auto& l) {
+    return l.first.first == how &&
+           std::any_of(l.second.tenants.begin(), l.second.tenants.end(),
+                       [](const auto& t) { return !t.second.waiting.empty(); });
+  });
+}
+
 double fair_queue::mu_until(service_class how) const {
   double sum = 0;
   for (const auto& [key, l] : levels_)

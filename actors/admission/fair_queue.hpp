@@ -61,6 +61,8 @@ class fair_queue {
   void forget(const std::string& tenant);
 
   bool empty() const { return size_ == 0; }
+  /// Whether a request of this class does.
+  bool waits(service_class how) const;
   std::size_t size() const { return size_; }
   double mu() const;
   /// Of this class and those above.

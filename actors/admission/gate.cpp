@@ -82,13 +82,16 @@ bool gate::has_place(const party& p) const {
   return !most || p.open < *most;
 }
 
-/// Until the tenant's own running requests make room for one more.
-seconds gate::concurrency_wait(const party& p, const model_state& m) const {
+/// Until the tenant's own running requests make room for one more. They end one by one, the work in
+/// them does not: since the last end some of the way to the next one has passed.
+seconds gate::concurrency_wait(const party& p, const model_state& m, time_point now) const {
   const auto most = p.limits.open_max;
   if (most == 0) return seconds{0};
   const auto before = p.open + m.queue.size_of(p.limits.tenant);
   if (before < most) return seconds{0};
-  return p.mean_run * static_cast<double>(before + 1 - most) / most;
+  const auto apart = p.mean_run / most;
+  const auto passed = p.open < most ? seconds{0} : std::min(seconds(now - p.last_over), apart);
+  return apart * static_cast<double>(before + 1 - most) - passed;
 }
 
 /// Of a tenant that has nothing but its budget.
@@ -100,10 +103,18 @@ seconds gate::budget_wait(party& p, const model_state& m, double mu, time_point 
 seconds gate::capacity_wait(const model_state& m, const queued_request& r, time_point now) const {
   // Who waits nevertheless, waits for limits of their own.
   if (m.window.has_room(r.how == service_class::guaranteed)) return seconds{0};
-  const double rate = m.drain.per_second();
-  const double ahead = m.queue.mu_ahead(r) - m.drain.since_last(now);
-  if (ahead <= 0) return seconds{0};
-  return rate > 0 ? seconds{ahead / rate} : retry_after_unknown;
+  const double all = m.drain.per_second();
+  if (r.how == service_class::guaranteed) {
+    const double ahead = m.queue.mu_ahead(r) - m.drain.since_last(now);
+    if (ahead <= 0) return seconds{0};
+    return all > 0 ? seconds{ahead / all} : retry_after_unknown;
+  }
+  // Guaranteed work that comes later goes before it, too: best effort has the rate that is left.
+  const double first = m.queue.mu_until(service_class::guaranteed);
+  const double rest = std::max(0.0, m.queue.mu_ahead(r) - first - m.best_effort.since_last(now));
+  if (first + rest <= 0) return seconds{0};
+  const double left = m.best_effort.per_second();
+  return all > 0 && left > 0 ? seconds{first / all + rest / left} : retry_after_unknown;
 }
 
 queued_request gate::place_of(party& p, const model_state& m, std::uint64_t id, double mu,
@@ -140,7 +151,7 @@ bool gate::check(party& p, model_state& m, const queued_request& r, time_point n
     return refuse("tenant_limit", 429, own - allowed,
                   fmt::format("Tenant '{}' has used its {:g} model units per minute of model '{}'.",
                               l.tenant, l.guaranteed_per_minute, l.model));
-  if (const auto own = concurrency_wait(p, m); own > allowed)
+  if (const auto own = concurrency_wait(p, m, now); own > allowed)
     return refuse("tenant_concurrency", 429, own - allowed,
                   fmt::format("Tenant '{}' has {} requests of model '{}' running, which is its "
                               "limit, and others waiting.",
@@ -184,6 +195,7 @@ bool gate::arrive(const arrival& a, time_point now, refusal& why) {
   r.deadline = std::min(r.deadline, now + p.limits.wait_max + wait_slack +
                                         std::chrono::duration_cast<time_point::duration>(more));
   if (m.queue.empty()) m.waited = false;
+  if (!m.queue.waits(service_class::best_effort)) m.best_effort_waited = false;
   waiting_[a.id] = a;
   m.queue.push(std::move(r));
   return true;
@@ -206,6 +218,10 @@ void gate::begin(const queued_request& r, const std::string& model, model_state&
   waiting_.erase(w);
   m.drain.began(r.mu, m.waited, now);
   m.waited = !m.queue.empty();
+  if (r.how == service_class::best_effort) {
+    m.best_effort.began(r.mu, m.best_effort_waited, now);
+    m.best_effort_waited = m.queue.waits(r.how);
+  }
   m.window.began(tokens, places);
   ++p.open;
   ++p.admitted;
@@ -243,23 +259,24 @@ void gate::promote(const std::string& model, model_state& m, time_point now) {
   }
 }
 
-/// It was let in on an estimate that did not hold.
-refusal gate::too_late(party& p, const model_state& m, const queued_request& r, time_point now) {
+/// It was let in on an estimate that did not hold. It may come back when another one like it would
+/// be let in, which may be now.
+refusal gate::too_late(party& p, model_state& m, const queued_request& r, time_point now) {
   if (m.window.slots() == 0)
     return {"model_not_ready", 503, retry_after_unknown,
             fmt::format("No engine of model '{}' is ready.", p.limits.model)};
+  refusal again;
+  const bool in = check(p, m, place_of(p, m, r.id, r.mu, now + p.limits.wait_max, now), now, again);
+  const auto wait = std::max(in ? seconds{0} : again.retry_after, seconds{wait_slack});
   if (!has_place(p))
-    return {"tenant_concurrency", 429,
-            p.mean_run.count() > 0 ? p.mean_run / std::max<std::uint32_t>(1, p.limits.open_max)
-                                   : retry_after_unknown,
+    return {"tenant_concurrency", 429, wait,
             fmt::format("Tenant '{}' has {} requests of model '{}' running, which is its limit.",
                         r.tenant, p.limits.open_max, p.limits.model)};
   if (r.how == service_class::guaranteed && p.budget && !p.budget->affords(r.mu, now))
-    return {"tenant_limit", 429, std::max(budget_wait(p, m, r.mu, now), seconds{wait_slack}),
+    return {"tenant_limit", 429, wait,
             fmt::format("Tenant '{}' has used its {:g} model units per minute of model '{}'.",
                         r.tenant, p.limits.guaranteed_per_minute, p.limits.model)};
-  return {"capacity", 429,
-          std::max(capacity_wait(m, r, now), seconds{r.mu / std::max(m.drain.per_second(), 1.0)}),
+  return {"capacity", 429, wait,
           fmt::format("All capacity of model '{}' is in use.", p.limits.model)};
 }
 
@@ -316,6 +333,7 @@ void gate::over(std::uint64_t id, time_point now) {
   r.over = true;
   r.model->window.ended(r.places);
   --r.who->open;
+  r.who->last_over = now;
   const auto took = seconds(now - r.since);
   auto& mean = r.who->mean_run;
   mean = mean.count() > 0 ? mean + mean_weight * (took - mean) : took;
@@ -355,6 +373,7 @@ void gate::supply(const std::string& model, const capacity_window::supply& s,
   if (i == models_.end()) return;
   i->second.window.update(s);
   i->second.drain.expect(mu_per_second);
+  i->second.best_effort.expect(mu_per_second);
 }
 
 standing gate::where(const std::string& tenant, const std::string& model, time_point now) {

@@ -148,6 +148,7 @@ class gate {
     double reserved = 0;
     double mean_mu = 0;           ///< of its requests, lately; 0: none yet
     seconds mean_run{0};          ///< from a request's begin until its place is free; 0: not known
+    time_point last_over{};       ///< when one of its places became free
     std::uint32_t unsettled = 0;  ///< begun, and not `ended`
     bool known = true;            ///< the cluster file has it (still)
   };
@@ -155,7 +156,9 @@ class gate {
     fair_queue queue;
     capacity_window window;
     drain_rate drain;
-    bool waited = false;  ///< ever since the last one began
+    bool waited = false;     ///< ever since the last one began
+    drain_rate best_effort;  ///< what guaranteed work leaves
+    bool best_effort_waited = false;
   };
   struct running {
     party* who = nullptr;
@@ -175,7 +178,7 @@ class gate {
 
   queued_request place_of(party& p, const model_state& m, std::uint64_t id, double mu,
                           time_point deadline, time_point now);
-  refusal too_late(party& p, const model_state& m, const queued_request& r, time_point now);
+  refusal too_late(party& p, model_state& m, const queued_request& r, time_point now);
   refusal queue_full(const party& p, const model_state& m, const queued_request& r) const;
   bool check(party& p, model_state& m, const queued_request& r, time_point now, refusal& why);
   party& at(const std::string& tenant, const std::string& model) {
@@ -188,7 +191,7 @@ class gate {
   void promote(const std::string& model, model_state& m, time_point now);
   double guaranteed_waiting(const party& p, const model_state& m) const;
   static double usual_mu(const party& p, double mu);
-  seconds concurrency_wait(const party& p, const model_state& m) const;
+  seconds concurrency_wait(const party& p, const model_state& m, time_point now) const;
   void pump(const std::string& model, model_state& m, time_point now, std::vector<verdict>& out);
   void word_of(const key& name, party& p, time_point now, std::vector<outgoing>& out);
   void add(tenant_limits l, time_point now);

@@ -104,6 +104,23 @@ std::vector<waiting_room::outcome> waiting_room::outcomes(
   return out;
 }
 
+troupe::admission::arrival waiting_room::arrival_of(const submission& s, const terms& t,
+                                                    time_point now) const {
+  troupe::admission::arrival a;
+  a.tenant = s.tenant;
+  a.model = s.model;
+  a.mu = reserve_mu(s, t, a.prompt_tokens);
+  a.deadline = now + s.timeout;
+  a.places = static_cast<std::uint32_t>(s.prompts.size() * s.choices);
+  a.crowded = crowded(s.tenant, t);
+  return a;
+}
+
+bool waiting_room::would_admit(const submission& s, const terms& t, time_point now) {
+  const auto a = arrival_of(s, t, now);
+  return !a.crowded && gate_.would_admit({a.tenant, a.model, a.mu, a.deadline}, now);
+}
+
 std::vector<waiting_room::outcome> waiting_room::arrive(guest who, const terms& t, time_point now) {
   const auto& s = *who.what;
   std::vector<outcome> out;
@@ -114,14 +131,8 @@ std::vector<waiting_room::outcome> waiting_room::arrive(guest who, const terms& 
                            "model", std::chrono::milliseconds{0}}});
     return out;
   }
-  troupe::admission::arrival a;
+  auto a = arrival_of(s, t, now);
   a.id = ++last_number_;
-  a.tenant = s.tenant;
-  a.model = s.model;
-  a.mu = reserve_mu(s, t, a.prompt_tokens);
-  a.deadline = now + s.timeout;
-  a.places = static_cast<std::uint32_t>(s.prompts.size() * s.choices);
-  a.crowded = crowded(s.tenant, t);
   troupe::admission::refusal why;
   if (!gate_.arrive(a, now, why)) {
     out.push_back(refused(std::move(who), why, now));

@@ -57,6 +57,9 @@ class waiting_room {
   };
   /// It waits, or is among the outcomes, which may have others, too.
   std::vector<outcome> arrive(guest who, const terms& t, time_point now);
+  /// Whether a request like this would not be refused now; nothing is taken. For whoever checks
+  /// what refusals promise.
+  bool would_admit(const submission& s, const terms& t, time_point now);
   /// Whoever can begin now, or is too late, of one model or of all (empty).
   std::vector<outcome> pump(const std::string& model, time_point now);
   /// Its client is gone. None: it does not wait (any more).
@@ -83,6 +86,7 @@ class waiting_room {
  private:
   std::optional<std::uint64_t> number_of(const request_id& id) const;
   bool crowded(const std::string& tenant, const terms& t) const;
+  troupe::admission::arrival arrival_of(const submission& s, const terms& t, time_point now) const;
   guest take(std::map<std::uint64_t, guest>::iterator i);
   outcome refused(guest who, const troupe::admission::refusal& why, time_point now);
   void tell_standing(const guest& who, time_point now);

@@ -1,4 +1,4 @@
-#include "tests/unit/actors/admission/budget_world.hpp"
+#include "tests/support/budget_world.hpp"
 
 #include <catch2/catch.hpp>
 

@@ -2,10 +2,14 @@
 
 #include "actors/admission/budget_owner.hpp"
 #include "actors/request/supply_book.hpp"
+#include "tests/support/overload_world.hpp"
 
 #include <catch2/catch.hpp>
 
 #include <kj/array.h>
+
+#include <algorithm>
+#include <cstdio>
 
 using namespace troupe;
 using namespace troupe::request;
@@ -273,4 +277,41 @@ TEST_CASE("a worker whose reports no longer come is as busy as the others, not a
   CHECK(in_use(t0 + 6s) == 9 + 5);
   book.note("both/p/a.0", {7, 1, 0, 0, t0 + 7s});
   CHECK(in_use(t0 + 7s) == 10);
+}
+
+TEST_CASE("overload 5x: capacity is used, and Retry-After is right", "[request]") {
+  // How it can fail: a time at which the client is refused again, or one long after it would have
+  // been let in; engines that idle while requests are refused.
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    overload_world::options o;
+    o.seed = seed;
+    o.engines.engines = 8;
+    o.warm_s = 20;
+    o.measured_s = 30;
+    o.after_s = 20;
+    // One who has a limit, one who may have one of its own at a time for each engine, two who
+    // share.
+    o.clients = {{limits("limited", 150, 0)},
+                 {limits("capped", 0, 1)},
+                 {limits("b", 0, 1)},
+                 {limits("c", 0, 2)}};
+    o.clients[1].limits.open_max = 8;
+    for (auto& c : o.clients) c.limits.wait_max = 2s;
+    overload_world w{o};
+    w.run();
+    const auto& all = w.all_refused();
+    REQUIRE(all.size() > 500);
+    for (const auto* code : {"tenant_limit", "tenant_concurrency", "capacity"})
+      CHECK(std::any_of(all.begin(), all.end(), [&](const auto& r) { return r.code == code; }));
+    const auto share = static_cast<double>(
+                           std::count_if(all.begin(), all.end(),
+                                         [](const auto& r) { return r.header_right(); })) /
+                       static_cast<double>(all.size());
+    std::printf(
+        "overload 5x, seed %zu: %.1f %% of the slots used; Retry-After right for %.1f %% of "
+        "%zu refusals\n",
+        static_cast<std::size_t>(seed), 100 * w.used(), 100 * share, all.size());
+    CHECK(w.used() >= 0.95);
+    CHECK(share >= 0.9);
+  }
 }

@@ -99,6 +99,8 @@ class budget_world {
     return n;
   }
   bool on_floor(std::size_t g) { return gateways_[g].holder->on_floor(clock(g)); }
+  /// MU that it could spend now.
+  double held(std::size_t g) { return gateways_[g].holder->available(clock(g)); }
   std::uint32_t open_allowed(std::size_t g) {
     return gateways_[g].holder->open_allowed().value_or(0);
   }
