@@ -1,7 +1,9 @@
 #include "apps/sim/chaos_run.hpp"
 
 #include "actors/launcher/launcher_actor.hpp"
-#include "actors/router/router_actor.hpp"
+#include "actors/router/shard_name.hpp"
+#include "apps/sim/books.hpp"
+#include "apps/sim/planting.hpp"
 
 #include <algorithm>
 #include <span>
@@ -124,9 +126,9 @@ class chaos {
     for (const auto& host : world_.hosts()) world_.start_node(host);
     // Now and then: to ask after every step would take as long as the steps.
     const auto start_until = world_.now() + start_limit;
-    while (!not_ready().empty() && world_.now() < start_until)
+    while (!not_ready(world_).empty() && world_.now() < start_until)
       world_.run(start_interval, [] { return false; });
-    const bool started = not_ready().empty();
+    const bool started = not_ready(world_).empty();
     start_clients();
     for (const auto& f :
          plan_faults(seeded{options_.seed, 12}, options_.faults, arrivals, options_.only))
@@ -289,92 +291,19 @@ class chaos {
   }
 
   // -- at its end ------------------------------------------------------------------
-  /// Engines that do not serve, as each node sees it; those that were given up are not meant.
-  std::vector<std::string> not_ready() {
-    std::vector<std::string> all;
-    for (auto& [host, n] : world_.nodes()) {
-      if (!n.up()) {
-        all.push_back("node " + host + " is down");
-        continue;
-      }
-      const auto seen = n.tree->data().view()->get();
-      for (const auto& h : world_.cluster().hosts)
-        for (const auto& e : config::engines_on(world_.cluster(), h.name)) {
-          const auto i = seen->find(e.name);
-          if (i == seen->end())
-            all.push_back(host + " does not know " + e.name);
-          else if (i->second.state != msg::EntryState::READY &&
-                   i->second.state != msg::EntryState::FAILED)
-            all.push_back(host + " sees " + e.name + " in state " +
-                          std::to_string(static_cast<int>(i->second.state)) + ": " +
-                          i->second.detail);
-          else if (auto* there = world_.engine(e.name); there != nullptr && there->serving() &&
-                                                        i->second.generation != there->generation())
-            all.push_back(host + " knows an earlier incarnation of " + e.name);
-        }
-    }
-    return all;
-  }
-
-  void read_books() {
-    record_.workers.clear();
-    record_.nodes.clear();
-    for (auto* e : world_.living_engines()) {
-      if (!e->serving() || e->hangs()) continue;
-      worker_books b;
-      b.engine = e->name();
-      b.routes = e->workers_host()->routes();
-      const auto audit = e->workers_host()->engine().audit();
-      b.jobs = audit.jobs;
-      b.referenced = audit.referenced;
-      b.mismatches = audit.mismatches;
-      if (e->hand_over() != nullptr) {
-        const auto g = e->hand_over()->read_gauges();
-        b.hand_overs = g.sending + g.receiving + g.early_opens;
-        b.buffers = g.buffers;
-        b.buffers_free = g.buffers_free;
-      }
-      record_.workers.push_back(std::move(b));
-    }
-    for (auto& [host, n] : world_.nodes()) {
-      if (!n.up()) continue;
-      const auto hub = n.tree->data().current_hub();
-      record_.nodes.push_back({host, hub.gate->open(), hub.gate->held_bytes(), hub.jobs->size()});
-    }
-    record_.go_by.clear();
-    for (auto& [host, n] : world_.nodes())
-      if (n.up()) record_.go_by.push_back({host, n.tree->data().shards()->get()->number()});
-    const auto kept = world_.control_record();
-    record_.persisted = kept.last ? kept.last->number() : control::assignment_number{};
-    record_.shards.clear();
-    for (auto& [host, n] : world_.nodes()) {
-      if (!n.up()) continue;
-      for (const auto& shard : world_.when().actors_named(n.process, "router"))
-        world_.system().spawn(
-            [this, at = host](caf::event_based_actor* self, const caf::actor& who) {
-              self->request(who, caf::infinite, router::describe_leases{})
-                  .then([this, at](const router::leases_report& b) {
-                    record_.shards.push_back({at, b.leases.size()});
-                  });
-            },
-            shard);
-    }
-    world_.run(0ms, [] { return false; });
-  }
-
   void come_to_rest() {
     const auto until = world_.now() + rest_limit;
     do {
       world_.run(rest_interval, [] { return false; });
-      record_.not_ready = not_ready();
+      record_.not_ready = not_ready(world_);
       if (injector_.all_taken_back() && record_.not_ready.empty())
-        read_books();
+        read_books(world_, record_);
       else
         continue;
       if (check_books(record_).empty() && check_assignments(record_).empty()) break;
     } while (world_.now() < until);
     done_ = true;
-    read_books();
+    read_books(world_, record_);
     for (const auto& [host, from] : gaps_)
       record_.no_capacity.push_back({host, from, world_.now()});
   }
@@ -449,11 +378,7 @@ class chaos {
 
 run_result run_chaos(const run_options& options) {
   catalogue();  // answers come from an engine that has no bug
-  struct plant {
-    explicit plant(planted::bug b) { planted::present = b; }
-    ~plant() { planted::present = planted::bug::none; }
-  };
-  const plant planting{options.planted};
+  const planting bug{options.planted};
   return chaos{options}.run();
 }
 

@@ -313,11 +313,15 @@ std::vector<finding> check_assignments(const run_record& r) {
   const auto text = [](const control::assignment_number& n) {
     return std::to_string(n.term) + "." + std::to_string(n.generation);
   };
-  for (const auto& n : r.go_by)
-    if (n.number != r.persisted)
-      all.push_back({"assignments", n.host,
-                     "goes by assignment " + text(n.number) + ", and the control host has " +
-                         text(r.persisted) + " on its disk"});
+  const auto hold = [&](const std::string& host, const char* who,
+                        const control::assignment_number& number) {
+    if (number != r.persisted)
+      all.push_back({"assignments", host,
+                     std::string{who} + " goes by assignment " + text(number) +
+                         ", and the control host has " + text(r.persisted) + " on its disk"});
+  };
+  for (const auto& n : r.go_by) hold(n.host, "its hub", n.number);
+  for (const auto& s : r.shards) hold(s.host, "its router's shard", s.goes_by);
   return all;
 }
 

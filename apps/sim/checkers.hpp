@@ -38,13 +38,17 @@ struct node_books {
   std::size_t jobs = 0;
 };
 
-/// What a shard of the router has leased.
+/// What a shard of the router has leased, by which assignment it goes, and what it has decided
+/// since its incarnation began.
 struct shard_books {
   std::string host;
   std::size_t leases = 0;
+  control::assignment_number goes_by;
+  std::uint64_t requests = 0;
+  std::uint64_t misrouted = 0;  ///< of those, for keys of others
 };
 
-/// By which assignment of keys to shards a node goes.
+/// By which assignment of keys to shards a node's hub goes.
 struct node_assignment {
   std::string host;
   control::assignment_number number;

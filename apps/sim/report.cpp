@@ -36,6 +36,7 @@ constexpr std::array<std::string_view, planted::bugs> bug_names = {"none",
                                                                    "kill_progressing",
                                                                    "no_restart_limit",
                                                                    "forget_stall",
+                                                                   "keep_assignment",
                                                                    "forget_job"};
 
 using writer = rapidjson::Writer<rapidjson::StringBuffer>;

@@ -1,5 +1,6 @@
 #include "apps/sim/sim_command.hpp"
 
+#include "apps/sim/outage_run.hpp"
 #include "apps/sim/report.hpp"
 #include "messages/base/exit_codes.hpp"
 
@@ -34,6 +35,16 @@ struct chaos_arguments {
   bool until_found = false;
   bool all_covered = false;
 };
+
+struct outage_arguments {
+  sim::outage_options run;
+  std::uint64_t runs = 1;
+  std::int64_t outage_s = sim::outage_options{}.outage.count();
+  std::string planted = "none";
+  bool verbose = false;
+};
+constexpr std::int64_t outage_min_s = 30, outage_max_s = 86'400;
+constexpr std::uint32_t rate_max = 1'000;
 
 /// All of it, for whoever reads one run.
 void print_history(const sim::run_result& r) {
@@ -112,6 +123,31 @@ int run(chaos_arguments a) {
   return b.bad.empty() && covered ? exit_ok : exit_failure;
 }
 
+int run(outage_arguments a) {
+  spdlog::set_level(spdlog::level::off);
+  a.run.planted = sim::parse_bug(a.planted);
+  if (a.run.planted == planted::bug::none && a.planted != "none") {
+    fmt::print(stderr, "troupe sim: there is no planted bug '{}'\n", a.planted);
+    return exit_usage;
+  }
+  a.run.outage = std::chrono::seconds{a.outage_s};
+  a.run.readable = a.verbose;
+  bool all_well = true;
+  for (std::uint64_t i = 0; i < a.runs; ++i, ++a.run.seed) {
+    const auto r = sim::run_outage(a.run);
+    if (a.verbose) print_history(r.run);
+    fmt::print("{}", sim::to_text(r));
+    if (r.run.findings.empty()) continue;
+    all_well = false;
+    auto o = a.run;
+    o.readable = true;
+    fmt::print("{}  replay: {}\n",
+               sim::story(a.verbose ? r.run : sim::run_outage(o).run, story_lines_max),
+               sim::replay_command(a.run));
+  }
+  return all_well ? exit_ok : exit_failure;
+}
+
 }  // namespace
 
 void add_sim_command(CLI::App& app, int& exit_code) {
@@ -133,6 +169,25 @@ void add_sim_command(CLI::App& app, int& exit_code) {
   chaos->add_flag("--json", a->json, "one JSON object at the end, and no stories");
   chaos->add_flag("--verbose", a->verbose, "prints the history of each run");
   chaos->callback([a, &exit_code] { exit_code = run(*a); });
+
+  auto o = std::make_shared<outage_arguments>();
+  auto* outage = sim->add_subcommand(
+      "control-outage",
+      "Under load the control host dies and stays away while one engine in ten is replaced: no "
+      "request may fail");
+  outage->add_option("--seed", o->run.seed, "the first seed")->capture_default_str();
+  outage->add_option("--runs", o->runs, "how many seeds, counting up")->capture_default_str();
+  outage->add_option("--outage", o->outage_s, "seconds, of its own time")
+      ->capture_default_str()
+      ->check(CLI::Range(outage_min_s, outage_max_s));
+  outage->add_option("--rate", o->run.requests_per_second, "requests a second")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint32_t{1}, rate_max));
+  outage->add_flag("--gateway-restarts", o->run.gateway_restarts,
+                   "a gateway that knows no assignment starts in the outage");
+  outage->add_option("--planted", o->planted, "puts a bug in, which must be found");
+  outage->add_flag("--verbose", o->verbose, "prints the history of each run");
+  outage->callback([o, &exit_code] { exit_code = run(*o); });
 }
 
 }  // namespace troupe::apps

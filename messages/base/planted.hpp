@@ -27,9 +27,10 @@ enum class bug : std::uint8_t {
   kill_progressing,    ///< the watchdog doesn't see progress
   no_restart_limit,    ///< whoever ends too often is restarted all the same
   forget_stall,        ///< an engine forgets jobs that it has, and its worker doesn't see it
+  keep_assignment,     ///< a node that goes by an assignment takes no newer one over
   forget_job,          ///< an engine forgets jobs that it has: no checker's, since it is mended
 };
-inline constexpr std::uint8_t bugs = 21;
+inline constexpr std::uint8_t bugs = 22;
 
 /// The one that is in; set before any actor runs.
 inline bug present = bug::none;

@@ -194,7 +194,7 @@ TEST_CASE("attempts end early only for what faults explain") {
 TEST_CASE("books: nothing may be held") {
   run_record r;
   CHECK(check_books(r).empty());
-  r.shards = {{"a", 0}, {"b", 1}};
+  r.shards = {{"a", 0, {}, 0, 0}, {"b", 1, {}, 0, 0}};
   CHECK(only(check_books(r), "leases"));
   r.shards.back().leases = 0;
   CHECK(check_books(r).empty());
@@ -251,6 +251,11 @@ TEST_CASE("a node that goes by another assignment than the one on the disk is na
   r.go_by[1].number = {3, 3};  // it was told of what was not persisted
   CHECK(only(check_assignments(r), "assignments"));
   r.go_by[1].number = {2, 9};  // or has missed it
+  CHECK(only(check_assignments(r), "assignments"));
+  r.go_by[1].number = {3, 2};
+  r.shards = {{"a", 0, {3, 2}, 0, 0}};
+  CHECK(check_assignments(r).empty());
+  r.shards[0].goes_by = {3, 1};  // its hub has told it nothing
   CHECK(only(check_assignments(r), "assignments"));
 }
 

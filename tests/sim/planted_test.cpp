@@ -39,6 +39,7 @@ const std::pair<planted::bug, std::set<std::string>> expected_finders[] = {
     {planted::bug::kill_progressing, {"kills"}},
     {planted::bug::no_restart_limit, {"restarts"}},
     {planted::bug::forget_stall, {"failures"}},
+    {planted::bug::keep_assignment, {"assignments"}},
 };
 
 /// Bugs that production itself mends: no checker may find them.
