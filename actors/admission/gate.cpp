@@ -11,6 +11,18 @@ namespace {
 /// Of the newest request, in the mean of a tenant's.
 constexpr double mean_weight = 0.05;
 
+double weight_of(const tenant_limits& l, service_class how) {
+  return how == service_class::guaranteed ? std::max(l.guaranteed_per_minute, 1e-6)
+                                          : l.best_effort_weight;
+}
+
+refusal overloaded_refusal(const std::string& model) {
+  return {"capacity", 429, retry_after_overload,
+          fmt::format("More is asked of model '{}' than it can do, and another request of this "
+                      "tenant waits for the next place.",
+                      model)};
+}
+
 }  // namespace
 
 std::string budget_name(const std::string& tenant, const std::string& model) {
@@ -117,17 +129,75 @@ seconds gate::capacity_wait(const model_state& m, const queued_request& r, time_
   return all > 0 && left > 0 ? seconds{first / all + rest / left} : retry_after_unknown;
 }
 
+void gate::count_demand(party& p, model_state& m, const queued_request& r, time_point now) {
+  const auto how = static_cast<std::size_t>(r.how);
+  p.demand[how].asked(r.mu, now);
+  m.demand[how].asked(r.mu, now);
+}
+
+void gate::weigh_demand(const std::string& model, model_state& m, time_point now) {
+  if (now < m.asking_due) return;
+  m.asking_due = now + weights_interval;
+  m.asking = {};
+  for (const auto& [name, p] : parties_)
+    for (std::size_t how = 0; how < m.asking.size(); ++how)
+      if (name.second == model &&
+          p.demand[how].per_second(now) > asks_at_least * m.drain.per_second())
+        m.asking[how] += weight_of(p.limits, static_cast<service_class>(how));
+}
+
+/// More is asked for than can be done, not just for a moment, and this tenant asks for more than
+/// its part by weight. Guaranteed work is compared with its own kind only, since no other is before
+/// it.
+bool gate::is_overloaded(const party& p, const model_state& m, service_class how, time_point now) {
+  if (!p.limits.keep_latency || !m.drain.measured()) return false;
+  // Who waits nevertheless, waits for limits of their own.
+  if (m.window.has_room(how == service_class::guaranteed)) return false;
+  const auto c = static_cast<std::size_t>(how);
+  const double guaranteed = m.demand[0].per_second(now);
+  const double all = how == service_class::guaranteed ? guaranteed
+                                                      : guaranteed + m.demand[1].per_second(now);
+  const double rate = m.drain.per_second();
+  if (all <= rate) return false;
+  const double left = how == service_class::guaranteed ? rate : std::max(0.0, rate - guaranteed);
+  const double part = m.asking[c] > 0 ? weight_of(p.limits, how) / m.asking[c] : 1;
+  return p.demand[c].per_second(now) > left * part;
+}
+
+/// A queue takes up what comes at once. Where more comes than can be done it would be full all the
+/// time, and everybody who is let in would have waited through it. So then a tenant has one request
+/// waiting, which keeps its turn, and that is a fresh one, since a later one takes its place
+/// (adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
+const queued_request* gate::fresh_before(const model_state& m, const queued_request& r,
+                                         time_point now) const {
+  const auto* first = m.queue.first_of(r.tenant, r.how);
+  if (first == nullptr) return nullptr;
+  const auto age = seconds(now - waiting_.at(first->id).since);
+  return age < stale_share * m.mean_first_token ? first : nullptr;
+}
+
+/// `by` waits already, so that its tenant's turn is kept.
+void gate::displace(party& p, model_state& m, const queued_request& by) {
+  while (const auto* first = m.queue.first_of(by.tenant, by.how)) {
+    if (first->id == by.id) return;
+    const auto r = *m.queue.remove(first->id);
+    waiting_.erase(r.id);
+    m.displaced.push_back({r.id, overloaded_refusal(p.limits.model)});
+    ++p.refused[m.displaced.back().why->reason];
+  }
+}
+
 queued_request gate::place_of(party& p, const model_state& m, std::uint64_t id, double mu,
                               time_point deadline, time_point now) {
   const auto& l = p.limits;
   queued_request r{
-      id, l.tenant, service_class::guaranteed, l.priority, std::max(l.guaranteed_per_minute, 1e-6),
+      id, l.tenant, service_class::guaranteed, l.priority, weight_of(l, service_class::guaranteed),
       mu, deadline};
   const bool funded = l.guaranteed_per_minute > 0 &&
                       p.budget->affords(mu + guaranteed_waiting(p, m), now);
   if (!funded && l.best_effort_weight > 0) {
     r.how = service_class::best_effort;
-    r.weight = l.best_effort_weight;
+    r.weight = weight_of(l, r.how);
   }
   return r;
 }
@@ -140,30 +210,48 @@ refusal gate::queue_full(const party& p, const model_state& m, const queued_requ
                   r.tenant, m.queue.size_of(r.tenant), p.limits.model)};
 }
 
-bool gate::check(party& p, model_state& m, const queued_request& r, time_point now, refusal& why) {
+namespace {
+
+bool refuse(refusal& why, const char* reason, int status, seconds wait, std::string message) {
+  why = {reason, status, wait, std::move(message)};
+  return false;
+}
+
+}  // namespace
+
+/// By the tenant's own limits.
+bool gate::check_own(party& p, const model_state& m, const queued_request& r, time_point now,
+                     refusal& why) {
   const auto& l = p.limits;
-  const auto refuse = [&](const char* reason, int status, seconds wait, std::string message) {
-    why = {reason, status, wait, std::move(message)};
-    return false;
-  };
   const auto allowed = std::min<seconds>(l.wait_max, seconds(r.deadline - now));
   if (const auto own = budget_wait(p, m, r.mu, now); own > allowed)
-    return refuse("tenant_limit", 429, own - allowed,
+    return refuse(why, "tenant_limit", 429, own - allowed,
                   fmt::format("Tenant '{}' has used its {:g} model units per minute of model '{}'.",
                               l.tenant, l.guaranteed_per_minute, l.model));
   if (const auto own = concurrency_wait(p, m, now); own > allowed)
-    return refuse("tenant_concurrency", 429, own - allowed,
+    return refuse(why, "tenant_concurrency", 429, own - allowed,
                   fmt::format("Tenant '{}' has {} requests of model '{}' running, which is its "
                               "limit, and others waiting.",
                               l.tenant, l.open_max, l.model));
+  return true;
+}
+
+bool gate::check_capacity(const party& p, const model_state& m, const queued_request& r,
+                          time_point now, refusal& why) const {
+  const auto& l = p.limits;
   if (m.window.slots() == 0)
-    return refuse("model_not_ready", 503, retry_after_unknown,
+    return refuse(why, "model_not_ready", 503, retry_after_unknown,
                   fmt::format("No engine of model '{}' is ready.", l.model));
+  const auto allowed = std::min<seconds>(l.wait_max, seconds(r.deadline - now));
   if (const auto queue = capacity_wait(m, r, now); queue > allowed)
-    return refuse("capacity", 429, queue - allowed,
+    return refuse(why, "capacity", 429, queue - allowed,
                   fmt::format("All capacity of model '{}' is in use, and the wait would be longer "
                               "than {} ms.",
                               l.model, std::chrono::ceil<milliseconds>(allowed).count()));
+  if (is_overloaded(p, m, r.how, now) && fresh_before(m, r, now) != nullptr) {
+    why = overloaded_refusal(p.limits.model);
+    return false;
+  }
   if (m.queue.mu_until(r.how) + m.queue.mu_of(l.tenant, r.how) + r.mu > queued_mu_max) {
     why = queue_full(p, m, r);
     return false;
@@ -175,14 +263,20 @@ bool gate::would_admit(const standing_query& q, time_point now) {
   auto& p = at(q.tenant, q.model);
   auto& m = models_.at(q.model);
   refusal why;
-  return check(p, m, place_of(p, m, 0, q.mu, q.deadline, now), now, why);
+  const auto r = place_of(p, m, 0, q.mu, q.deadline, now);
+  return check_own(p, m, r, now, why) && check_capacity(p, m, r, now, why);
 }
 
 bool gate::arrive(const arrival& a, time_point now, refusal& why) {
   auto& p = at(a.tenant, a.model);
   auto& m = models_.at(a.model);
   auto r = place_of(p, m, a.id, a.mu, a.deadline, now);
-  const bool in = !a.crowded && check(p, m, r, now, why);
+  bool in = check_own(p, m, r, now, why);
+  if (in) {
+    count_demand(p, m, r, now);
+    weigh_demand(a.model, m, now);
+    in = !a.crowded && check_capacity(p, m, r, now, why);
+  }
   if (a.crowded) why = queue_full(p, m, r);
   seconds more{0};
   if (p.limits.guaranteed_per_minute > 0)
@@ -196,8 +290,10 @@ bool gate::arrive(const arrival& a, time_point now, refusal& why) {
                                         std::chrono::duration_cast<time_point::duration>(more));
   if (m.queue.empty()) m.waited = false;
   if (!m.queue.waits(service_class::best_effort)) m.best_effort_waited = false;
-  waiting_[a.id] = a;
-  m.queue.push(std::move(r));
+  waiting_[a.id] = {a, now};
+  const bool fresh_only = is_overloaded(p, m, r.how, now);
+  m.queue.push(r);
+  if (fresh_only) displace(p, m, r);
   return true;
 }
 
@@ -266,7 +362,8 @@ refusal gate::too_late(party& p, model_state& m, const queued_request& r, time_p
     return {"model_not_ready", 503, retry_after_unknown,
             fmt::format("No engine of model '{}' is ready.", p.limits.model)};
   refusal again;
-  const bool in = check(p, m, place_of(p, m, r.id, r.mu, now + p.limits.wait_max, now), now, again);
+  const auto like_it = place_of(p, m, r.id, r.mu, now + p.limits.wait_max, now);
+  const bool in = check_own(p, m, like_it, now, again) && check_capacity(p, m, like_it, now, again);
   const auto wait = std::max(in ? seconds{0} : again.retry_after, seconds{wait_slack});
   if (!has_place(p))
     return {"tenant_concurrency", 429, wait,
@@ -282,6 +379,7 @@ refusal gate::too_late(party& p, model_state& m, const queued_request& r, time_p
 
 void gate::pump(const std::string& model, model_state& m, time_point now,
                 std::vector<verdict>& out) {
+  for (auto& v : std::exchange(m.displaced, {})) out.push_back(std::move(v));
   if (m.queue.empty()) return;
   demote(model, m, now);
   promote(model, m, now);
@@ -319,17 +417,26 @@ std::vector<verdict> gate::pump(const std::string& model, time_point now) {
   return out;
 }
 
-void gate::prefilled(std::uint64_t id) {
+void gate::prefilled(std::uint64_t id, time_point now) {
   const auto i = running_.find(id);
-  if (i == running_.end() || std::exchange(i->second.prefilled, true)) return;
-  i->second.model->window.prefilled(i->second.prompt_tokens);
+  if (i == running_.end() || i->second.prefilled) return;
+  auto& m = *i->second.model;
+  const auto took = seconds(now - i->second.since);
+  auto& mean = m.mean_first_token;
+  mean = mean.count() > 0 ? mean + mean_weight * (took - mean) : took;
+  give_prompt_back(i->second);
+}
+
+/// What its prompt takes of the window.
+void gate::give_prompt_back(running& r) {
+  if (!std::exchange(r.prefilled, true)) r.model->window.prefilled(r.prompt_tokens);
 }
 
 void gate::over(std::uint64_t id, time_point now) {
   const auto i = running_.find(id);
   if (i == running_.end() || i->second.over) return;
-  prefilled(id);
   auto& r = i->second;
+  give_prompt_back(r);
   r.over = true;
   r.model->window.ended(r.places);
   --r.who->open;

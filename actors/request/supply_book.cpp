@@ -93,7 +93,7 @@ std::map<std::string, supply_book::of_model> supply_book::supply(const directory
       const auto step = step_tokens_.find(e.pool);
       const double ahead = prompt > 0 ? like.prompt_tokens / prompt * prefill_ahead_s : 0;
       out.window.prefill_tokens += static_cast<std::uint64_t>(
-          std::max(2.0 * (step == step_tokens_.end() ? 0 : step->second), ahead));
+          std::max(prefill_ahead_steps * (step == step_tokens_.end() ? 0 : step->second), ahead));
       ++out.window.prefill_workers;
     }
     if (e.role != msg::Role::PREFILL) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <system_error>
 #include <utility>
 
 namespace troupe::bench {
@@ -56,9 +58,14 @@ void answer_reader::note_error_object(std::string_view kind, const simdjson::dom
              code.empty() ? std::string{message} : fmt::format("{}: {}", code, message));
 }
 
-void answer_reader::on_header(unsigned status, bool event_stream) {
+void answer_reader::on_header(unsigned status, bool event_stream, std::string_view retry_after) {
   started_ = true;
   status_ = status;
+  double wait_s = 0;
+  const auto* end = retry_after.data() + retry_after.size();
+  if (const auto [read, failure] = std::from_chars(retry_after.data(), end, wait_s);
+      failure == std::errc{} && read == end)
+    result_.retry_after_s = wait_s;
   event_stream_ = event_stream && status == 200;
 }
 

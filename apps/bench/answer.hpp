@@ -33,6 +33,8 @@ struct outcome {
   std::optional<std::uint64_t> completion_tokens;
   std::optional<std::uint64_t> prompt_tokens;
   std::uint64_t cached_tokens = 0;
+  /// What a refusal says that the client should wait, in seconds.
+  std::optional<double> retry_after_s;
   std::uint64_t text_digest =
       0;  ///< XXH3 of the text of all choices, in the order in which it came
 
@@ -49,7 +51,8 @@ class answer_reader {
   answer_reader(simdjson::dom::parser& parser, histogram* gaps);
 
   /// The headers are in. A stream is one where the server says so; errors are never streams.
-  void on_header(unsigned status, bool event_stream);
+  /// `retry_after` is that header's value; a date counts as nothing.
+  void on_header(unsigned status, bool event_stream, std::string_view retry_after = {});
   /// `now` counts from the intended time.
   void on_body(std::string_view bytes, nanoseconds now);
   /// The body ended as it should have.

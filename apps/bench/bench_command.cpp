@@ -110,8 +110,8 @@ void add_run_options(CLI::App& run, bench_settings& s) {
       ->delimiter(',');
   run.add_option("--json", s.json, "File for the report as JSON");
   run.add_option("--answers", s.answers,
-                 "File for a line of JSON per answer: request, error, tokens, and a digest of its "
-                 "text, to compare two runs with the same seed");
+                 "File for a line of JSON per answer: request, error, tokens, times, and a digest "
+                 "of its text, to compare two runs with the same seed");
   run.add_flag("--strict", s.strict, "Exit with 1 if any answer was not whole");
 }
 

@@ -160,7 +160,7 @@ class bench {
       answers.open(s_.answers);
       if (!answers) return error{"usage", fmt::format("{} cannot be written", s_.answers)};
       hooks.answered = [&](const planned_request& r, const outcome& o) {
-        answers << json_of_answer(r.index, o) << "\n";
+        answers << json_of_answer(r, o) << "\n";
       };
     }
     auto requests = plan{plan_};

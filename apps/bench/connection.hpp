@@ -36,9 +36,11 @@ struct answer_body {
     template <bool IsRequest, class Fields>
     reader(http::header<IsRequest, Fields>& header, value_type& value)
         : value_(value), announce_([&header, &value] {
+            const auto retry_after = header[http::field::retry_after];
             value.answer->on_header(
                 header.result_int(),
-                header[http::field::content_type].starts_with("text/event-stream"));
+                header[http::field::content_type].starts_with("text/event-stream"),
+                {retry_after.data(), retry_after.size()});
           }) {}
 
     void init(const boost::optional<std::uint64_t>&, boost::beast::error_code& ec) {

@@ -166,18 +166,32 @@ std::string table_of(const run_report& r) {
   return out + cpu_table(r);
 }
 
-std::string json_of_answer(std::uint64_t request, const outcome& o) {
+std::string json_of_answer(const planned_request& request, const outcome& o) {
   rapidjson::StringBuffer buffer;
   rapidjson::Writer<rapidjson::StringBuffer> w{buffer};
   w.StartObject();
   w.Key("request");
-  w.Uint64(request);
+  w.Uint64(request.index);
   w.Key("error");
   w.String(o.error.c_str());
   w.Key("message");
   w.String(o.message.c_str());
   w.Key("tokens");
   w.Uint64(o.tokens());
+  w.Key("prompt_tokens");
+  w.Uint64(o.prompt_tokens.value_or(0));
+  w.Key("cached_tokens");
+  w.Uint64(o.cached_tokens);
+  const auto number_or_null = [&w](const char* key, std::optional<double> value) {
+    w.Key(key);
+    value ? w.Double(*value) : w.Null();
+  };
+  number_or_null("at_ms", static_cast<double>(request.at.count()) / 1e6);
+  number_or_null("first_token_ms",
+                 o.first_token ? std::optional{static_cast<double>(o.first_token->count()) / 1e6}
+                               : std::nullopt);
+  number_or_null("end_ms", static_cast<double>(o.end.count()) / 1e6);
+  number_or_null("retry_after_s", o.retry_after_s);
   w.Key("digest");
   w.String(fmt::format("{:016x}", o.text_digest).c_str());
   w.EndObject();

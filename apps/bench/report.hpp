@@ -35,7 +35,8 @@ std::string table_of(const run_report& report);
 /// The same as JSON; times in milliseconds, CPU in microseconds.
 std::string json_of(const run_report& report);
 
-/// One answer, as one line.
-std::string json_of_answer(std::uint64_t request, const outcome& o);
+/// One answer, as one line; times in milliseconds, `at_ms` after the start and the others after
+/// that.
+std::string json_of_answer(const planned_request& request, const outcome& o);
 
 }  // namespace troupe::bench

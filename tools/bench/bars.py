@@ -19,6 +19,7 @@ import time
 
 from measures import BARS, GEMMA, Answer, bar, bench, cpu_seconds, engine_name, program, resident_bytes, running, settle, simulated, words_of
 import fault_bars  # noqa: F401, registers its own
+import load_bars  # noqa: F401, likewise
 
 # A machine that is shared wanders by a tenth from one answer to the next: of twenty pairs the bound would say more about the machine than about the two ways.
 TTFT_PAIRS = 40
@@ -232,7 +233,7 @@ def main():
     options = parser.parse_args()
     if options.list:
         for name, function in BARS.items():
-            print(f"{name:14} {function.__doc__}")
+            print(f"{name:14} {function.__doc__.splitlines()[0]}")
         return 0
     rows, failed = [], 0
     for name in options.names or BARS:

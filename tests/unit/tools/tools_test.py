@@ -200,7 +200,8 @@ class StageTest(unittest.TestCase):
 class BenchTest(unittest.TestCase):
     def test_the_bars_can_be_listed(self):
         listed = subprocess.run([sys.executable, "-B", SOURCE / "tools/bench/bars.py", "--list"], check=True, capture_output=True, text=True).stdout
-        self.assertIn("\nmemory ", listed)
+        for name in ("memory", "thousand", "shards", "overload"):
+            self.assertIn(f"\n{name} ", listed)
 
 
 class TinyModelTest(unittest.TestCase):

@@ -25,7 +25,7 @@ time_point at(double s) {
 tenant_limits limits(std::string name, double guaranteed, double weight = 0) {
   tenant_limits l;
   l.tenant = std::move(name);
-  l.model = "m";
+  l.model.assign(1, 'm');  // GCC 12 sees an endless copy in an assignment here
   l.guaranteed_per_minute = guaranteed;
   l.burst = guaranteed / 10;
   l.floor_per_minute = guaranteed / 20;

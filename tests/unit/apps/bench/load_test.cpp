@@ -231,6 +231,28 @@ TEST_CASE("failures are told apart", "[bench]") {
   }
 }
 
+TEST_CASE("what a refusal says of waiting", "[bench]") {
+  struct row {
+    std::string header;
+    std::optional<double> expected;
+  };
+  const row rows[] = {{"Retry-After: 3\r\n", 3.0},
+                      {"", std::nullopt},
+                      {"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n", std::nullopt}};
+  for (const auto& row : rows) {
+    INFO(row.header);
+    test_server server{[&](const auto&, auto& w) {
+      w.raw("HTTP/1.1 429 x\r\n" + row.header + "Content-Length: 2\r\n\r\n{}");
+    }};
+    run r{server};
+    r.planned.requests_max = 1;
+    std::optional<double> told = -1;
+    r.hooks.answered = [&](const planned_request&, const outcome& o) { told = o.retry_after_s; };
+    r.go();
+    CHECK(told == row.expected);
+  }
+}
+
 TEST_CASE("answers that never come end with the drain", "[bench]") {
   test_server server{[](const auto&, auto&) { std::this_thread::sleep_for(500ms); }};
   run r{server};

@@ -111,6 +111,29 @@ TEST_CASE("the report, for people and for programs", "[bench]") {
   CHECK(number("/tokens_per_second") == Approx(10'000 / 2.099));
 }
 
+TEST_CASE("an answer as a line: what it was, when, and what a refusal said of waiting", "[bench]") {
+  planned_request request;
+  request.index = 7;
+  request.at = 1'500ms;
+  simdjson::dom::parser parser;
+  simdjson::dom::element root;
+  REQUIRE_FALSE(parser.parse(json_of_answer(request, whole(100ms, 500ms, 600ms, 5))).get(root));
+  CHECK(std::uint64_t{root["request"]} == 7);
+  CHECK(double{root["at_ms"]} == 1'500);
+  CHECK(double{root["first_token_ms"]} == 100);
+  CHECK(double{root["end_ms"]} == 600);
+  CHECK(std::uint64_t{root["tokens"]} == 5);
+  CHECK(std::uint64_t{root["prompt_tokens"]} == 100);
+  CHECK(std::uint64_t{root["cached_tokens"]} == 40);
+  CHECK(root["retry_after_s"].is_null());
+
+  auto refused = failed("http_429", "capacity", 3ms);
+  refused.retry_after_s = 2;
+  REQUIRE_FALSE(parser.parse(json_of_answer(request, refused)).get(root));
+  CHECK(root["first_token_ms"].is_null());
+  CHECK(double{root["retry_after_s"]} == 2);
+}
+
 TEST_CASE("CPU time out of /proc", "[bench]") {
   const auto tail = " S 1 2 3 4 5 6 7 8 9 10 150 50 99 99 20 0 1";
   CHECK(parse_proc_stat(std::string{"12 (troupe)"} + tail, 100) == 2s);
