@@ -37,7 +37,6 @@ constexpr auto warm_up = 40'000ms;
 /// Under load after it.
 constexpr auto goes_on = 30'000ms;
 constexpr auto end_limit = 200'000ms;
-constexpr auto rest_interval = 1'000ms;
 constexpr auto rest_limit = 60'000ms;
 constexpr auto look_interval = 100ms;
 /// A request counts as not done for so long after its last token.
