@@ -20,8 +20,8 @@ inline constexpr std::size_t turn_messages_max = 32;
 /// The settings of every actor system of the project.
 ///
 /// CAF's defaults would never notice a frozen peer (no heartbeats), and are slower for few threads:
-/// a scheduler that wakes few of them is our own, and without workers of its own the middleman reads
-/// a message without one more copy.
+/// a scheduler that wakes few of them is our own, and without workers of its own the middleman
+/// reads a message without one more copy.
 class system_config : public caf::actor_system_config {
  public:
   explicit system_config(
