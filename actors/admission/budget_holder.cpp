@@ -183,10 +183,9 @@ holder_word budget_holder::word(double need, std::uint32_t open, std::uint32_t w
     level_ += out.returned;
     out.held = held_;
     counted_ = std::max(0.0, held_);
-    if (need > 0)
-      out.need -= held_;  // a debt comes first
-    else
-      out.prefetch = std::max(0.0, target - held_);
+    if (need > 0) out.need -= held_;  // a debt comes first
+    // On top of a need, too: under steady load there is always one, and each would ask again.
+    out.prefetch = std::max(0.0, target - std::max(0.0, held_));
   }
   out.open = open;
   out.want_open = want_open;

@@ -145,23 +145,26 @@ double budget_owner::grant(holder& h, const holder_word& in, time_point now, own
     if (other.asked <= h.asked) before += other.need;
   }
   out.scarce = all > h.need + 1e-9 || (h.need > 0 && level_ < h.need);
+  double met = 0;
   if (h.need > 0) {
     // A request that costs more than can be stored is met from all that can, on credit.
     const double wanted = before <= h.need + 1e-9 ? std::min(h.need, terms_.burst) : before;
     if (level_ + 1e-9 >= wanted) {
-      level_ -= h.need;
       h.asked = 0;
-      return std::exchange(h.need, 0);
+      met = std::exchange(h.need, 0);
+      level_ -= met;
+      all -= met;
+    } else {
+      const double rate = terms_.per_minute / 60;
+      const auto wait = rate > 0 ? seconds((wanted - level_) / rate) : wait_max;
+      out.wait = std::chrono::ceil<milliseconds>(std::min(wait, wait_max));
+      return 0;
     }
-    const double rate = terms_.per_minute / 60;
-    const auto wait = rate > 0 ? seconds((wanted - level_) / rate) : wait_max;
-    out.wait = std::chrono::ceil<milliseconds>(std::min(wait, wait_max));
-    return 0;
   }
   // Half of what nobody waits for, so that all gateways find some.
   const double spare = std::min(std::max(0.0, in.prefetch), std::max(0.0, (level_ - all) / 2));
   level_ -= spare;
-  return spare;
+  return met + spare;
 }
 
 std::uint32_t budget_owner::allow(const std::string& gateway, const holder_word& in) const {

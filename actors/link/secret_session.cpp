@@ -3,9 +3,16 @@
 #include <openssl/crypto.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 namespace troupe::link {
+
+namespace {
+/// Read ahead at most; longer pieces go where they are wanted.
+constexpr std::size_t ahead_bytes_max = 16 * 1024;
+}  // namespace
 
 secret_session::secret_session(int fd, bool connects, std::shared_ptr<const secret_options> o)
     : options_(std::move(o)), fd_(fd), connects_(connects) {
@@ -27,6 +34,20 @@ session::result secret_session::receive(void* into, std::size_t size, std::size_
   got = 0;
   const bool later = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
   return later ? result::again : result::over;
+}
+
+session::result secret_session::receive_ahead(void* into, std::size_t size, std::size_t& got) {
+  if (pending() == 0) {
+    if (size >= ahead_bytes_max) return receive(into, size, got);
+    ahead_.resize(ahead_bytes_max);
+    ahead_begin_ = ahead_end_ = 0;
+    if (const auto r = receive(ahead_.data(), ahead_.size(), ahead_end_); r != result::done)
+      return r;
+  }
+  got = std::min(size, pending());
+  std::memcpy(into, ahead_.data() + ahead_begin_, got);
+  ahead_begin_ += got;
+  return result::done;
 }
 
 session::result secret_session::send(const void* bytes, std::size_t size,
@@ -75,7 +96,7 @@ session::result secret_session::prove() {
 session::result secret_session::read(void* into, std::size_t size, std::size_t& got) {
   got = 0;
   if (const auto r = prove(); r != result::done) return r;
-  const auto r = receive(into, size, got);
+  const auto r = receive_ahead(into, size, got);
   heard_ = heard_ || got > 0;
   if (r == result::over && connects_ && !heard_)
     return refuse("the node ended the connection before a word: this is not its secret");

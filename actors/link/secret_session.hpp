@@ -27,13 +27,14 @@ class secret_session final : public session {
 
   result read(void* into, std::size_t size, std::size_t& got) override;
   result write(const void* bytes, std::size_t size, std::size_t& taken) override;
-  std::size_t pending() const override { return 0; }
+  std::size_t pending() const override { return ahead_end_ - ahead_begin_; }
   bool proved() const override { return proved_; }
 
  private:
   result prove();
   result flush_early();
   result receive(void* into, std::size_t size, std::size_t& got) const;
+  result receive_ahead(void* into, std::size_t size, std::size_t& got);
   result send(const void* bytes, std::size_t size, std::size_t& taken) const;
   result refuse(const char* why);
 
@@ -46,6 +47,12 @@ class secret_session final : public session {
   std::vector<std::uint8_t> shown_;  ///< as what the other side says is the secret
   std::size_t shown_bytes_ = 0;      ///< of it, so far
   std::string early_;                ///< to be said as soon as it may be
+  /// What has come and was not asked for yet. Whoever reads asks for a message's head first and
+  /// then for the rest, each a few hundred bytes: with a call of the system for each, calls would
+  /// be most of what reading costs.
+  std::vector<std::uint8_t> ahead_;
+  std::size_t ahead_begin_ = 0;
+  std::size_t ahead_end_ = 0;
 };
 
 /// Connections that begin with a secret.

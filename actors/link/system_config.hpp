@@ -1,11 +1,10 @@
 #pragma once
 
 #include "actors/link/post_office.hpp"
-#include "actors/link/thrifty_sharing.hpp"
+#include "actors/link/scheduler.hpp"
 
 #include <caf/all.hpp>
 #include <caf/io/all.hpp>
-#include <caf/scheduler/coordinator.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -21,8 +20,8 @@ inline constexpr std::size_t turn_messages_max = 32;
 /// The settings of every actor system of the project.
 ///
 /// CAF's defaults would never notice a frozen peer (no heartbeats), and are slower for few threads:
-/// a scheduler that wakes few of them has a policy of its own (`thrifty_sharing`), and without
-/// workers of its own the middleman reads a message without one more copy.
+/// a scheduler that wakes few of them is our own, and without workers of its own the middleman
+/// reads a message without one more copy.
 class system_config : public caf::actor_system_config {
  public:
   explicit system_config(
@@ -32,7 +31,7 @@ class system_config : public caf::actor_system_config {
     add_message_types<caf::id_block::troupe_link>();
     load<caf::io::middleman>();
     module_factories.emplace_back([](caf::actor_system& system) -> caf::actor_system::module* {
-      return new caf::scheduler::coordinator<thrifty_sharing>(system);  // the system's from here on
+      return new scheduler{system};  // the system's from here on
     });
     set("scheduler.max-threads", scheduler_threads);
     set("scheduler.max-throughput", turn_messages_max);

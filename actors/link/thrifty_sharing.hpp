@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <mutex>
 
 namespace troupe::link {
@@ -43,7 +44,9 @@ class thrifty_sharing : public caf::policy::unprofiled {
       std::_Exit(exit_internal);
     }
     std::mutex mutex;
-    std::condition_variable woken;
+    /// Shared by whoever is about to wake somebody, and so may outlive this.
+    const std::shared_ptr<std::condition_variable> woken =
+        std::make_shared<std::condition_variable>();
     std::deque<caf::resumable*> queue;
     std::size_t asleep = 0;
     bool stopped;  ///< its workers have ended
@@ -76,7 +79,7 @@ class thrifty_sharing : public caf::policy::unprofiled {
     std::unique_lock lock{all.mutex};
     while (all.queue.empty()) {
       ++all.asleep;
-      all.woken.wait(lock);
+      all.woken->wait(lock);
       --all.asleep;
     }
     auto* job = all.queue.front();
@@ -111,16 +114,19 @@ class thrifty_sharing : public caf::policy::unprofiled {
     std::unique_lock lock{all.mutex};
     all.queue.push_back(job);
     if (works_for == &all) return wake_beyond(turns_ahead, all, lock);
-    // Under the lock: once a worker has the job, the system may end before this thread goes on.
-    if (all.asleep > 0) all.woken.notify_one();
+    if (all.asleep == 0) return;
+    // Once a worker has the job, the system may end before this thread goes on.
+    const auto woken = all.woken;
+    lock.unlock();
+    woken->notify_one();
   }
 
-  /// By a worker, so not under the lock, which whoever wakes needs first.
+  /// Not under the lock, which whoever wakes needs first: it would go to sleep again at once.
   static void wake_beyond(std::size_t may_wait, coordinator_data& all,
                           std::unique_lock<std::mutex>& lock) {
     const bool wake = all.asleep > 0 && all.queue.size() > may_wait;
     lock.unlock();
-    if (wake) all.woken.notify_one();
+    if (wake) all.woken->notify_one();
   }
 };
 

@@ -7,6 +7,7 @@
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/hub_accounts.hpp"
 #include "actors/request/hub_tenants.hpp"
+#include "actors/request/joint_wake.hpp"
 #include "actors/request/owed_routes.hpp"
 #include "actors/request/poison_policy.hpp"
 #include "actors/router/shard_name.hpp"
@@ -284,6 +285,7 @@ struct hub_state {
   void fan_out(msg::TokenBatch::Reader batch, const msg::envelope<msg::TokenBatch>& e) {
     std::uint32_t index = 0;
     std::vector<request_id> first;  ///< those that have their first token
+    const joint_wake wakes;
     burst all{self, options.burst_actors_max};
     for (auto stream : batch.getStreams()) {
       if (auto i = requests.find(msg::read(stream.getKey()).id); i != requests.end()) {

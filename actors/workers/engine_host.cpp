@@ -16,6 +16,9 @@ namespace troupe::workers {
 namespace {
 /// An idle engine looks up this often; what is submitted wakes it at once.
 constexpr std::chrono::milliseconds idle_wait{1'000};
+/// Tokens do not wait for a pass of more than these: where steps are so short that tokens wait at
+/// all, fewer take no more than a few milliseconds, also of a prompt.
+constexpr std::size_t short_pass_tokens_max = 256;
 }  // namespace
 
 engine_host::engine_host(std::unique_ptr<engine::engine> engine, options how)
@@ -87,14 +90,25 @@ void engine_host::run() {
   while (!stopping_) {
     if (!step() && !stopping_) engine_->wait(idle_wait);
   }
+  flush();
 }
 
 bool engine_host::step() {
   const auto report = engine_->step(*this);
-  flush();
+  if (!report.worked || !may_wait()) flush();
   if (!at_hand_.empty()) on_work({});
   audit();
   return report.worked;
+}
+
+/// Whether what is to be told can go with what the next step brings: it has tokens, which keep what
+/// comes behind them waiting, and the last ones have only just left.
+bool engine_host::may_wait() const {
+  return !deltas_.empty() && how_.now() - last_batch_ < how_.batch_interval;
+}
+
+void engine_host::on_pass(std::size_t tokens) {
+  if (!deltas_.empty() && tokens > short_pass_tokens_max) flush();
 }
 
 void engine_host::on_work(std::span<const engine::job_id> jobs) {
@@ -122,27 +136,30 @@ void engine_host::take_cost(engine::job_id job, engine_events& into) {
 void engine_host::flush() {
   if (planted::is(planted::bug::lose_last_batch))
     std::erase_if(deltas_, [](const auto& d) { return d.second.why != engine::finish::none; });
-  if (!deltas_.empty()) {
-    std::map<std::string, std::vector<const routed_delta*>> by_node;
-    for (const auto& d : deltas_)
-      if (!d.first.reply_to.empty()) by_node[d.first.reply_to].push_back(&d);
-    std::vector<engine::job_id> left_out;
-    for (const auto& [node, list] : by_node)
-      for (auto& e : make_token_batches(how_.worker, how_.generation, list, left_out)) {
-        if (planted::is(planted::bug::duplicate_token))
-          how_.office->send({node, 0}, {how_.worker, how_.generation}, e);
-        how_.office->send({node, 0}, {how_.worker, how_.generation}, std::move(e));
-      }
-    deltas_.clear();
-    // A stream with a hole is none, and elsewhere the same would come again.
-    for (auto job : left_out) {
-      engine_->cancel(job);
-      events_.given_up.push_back(
-          {job, {"answer_piece_too_large", "a piece of the answer does not fit a message"}, false});
-    }
-  }
+  if (!deltas_.empty()) send_tokens();
   // After the tokens: whoever is told that a job is done has all of them.
   if (!events_.empty()) caf::anon_send(worker_, std::exchange(events_, {}));
+}
+
+void engine_host::send_tokens() {
+  last_batch_ = how_.now();
+  const auto deltas = joined(std::exchange(deltas_, {}));
+  std::map<std::string, std::vector<const routed_delta*>> by_node;
+  for (const auto& d : deltas)
+    if (!d.first.reply_to.empty()) by_node[d.first.reply_to].push_back(&d);
+  std::vector<engine::job_id> left_out;
+  for (const auto& [node, list] : by_node)
+    for (auto& e : make_token_batches(how_.worker, how_.generation, list, left_out)) {
+      if (planted::is(planted::bug::duplicate_token))
+        how_.office->send({node, 0}, {how_.worker, how_.generation}, e);
+      how_.office->send({node, 0}, {how_.worker, how_.generation}, std::move(e));
+    }
+  // A stream with a hole is none, and elsewhere the same would come again.
+  for (auto job : left_out) {
+    engine_->cancel(job);
+    events_.given_up.push_back(
+        {job, {"answer_piece_too_large", "a piece of the answer does not fit a message"}, false});
+  }
 }
 
 void engine_host::audit() {
@@ -253,7 +270,8 @@ void engine_host::on_cancelled(engine::job_id job) { events_.cancels.push_back(j
 
 void engine_host::on_leaving(engine::job_id job, std::vector<engine::token_id> tokens,
                              std::uint32_t answer) {
-  // At once, and behind its last tokens, which went out with the step before.
+  // At once, and behind its last tokens.
+  flush();
   engine_events now;
   take_cost(job, now);
   now.departures.push_back({job, std::move(tokens), answer});

@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -72,6 +74,11 @@ struct acceptance {
   std::string echo_text;
 };
 
+/// Token batches of a worker leave no closer together than this. Steps of an engine that computes
+/// something take longer, so that each step's tokens leave at once; of steps that end within a
+/// fraction of it, a message for each would cost the nodes more than what it says.
+inline constexpr std::chrono::microseconds batch_interval{1'000};
+
 /// Owns an engine and its thread. Everything that is due per step happens on that thread without a
 /// detour through an actor: one TokenBatch per destination node, pieces into the transport. The
 /// rest goes to the worker actor as one message.
@@ -84,8 +91,10 @@ class engine_host final : engine::event_sink {
     std::uint64_t generation = 0;
     std::shared_ptr<link::post_office> office;
     std::shared_ptr<transfer::hand_over_service> hand_over;  ///< null for role `both`
-    std::shared_ptr<crash::step_board> board;  ///< told what is worked at; null: nobody is
-    bool own_thread = true;                    ///< false: whoever simulates calls `step`
+    std::shared_ptr<crash::step_board> board;     ///< told what is worked at; null: nobody is
+    bool own_thread = true;                       ///< false: whoever simulates calls `step`
+    std::chrono::microseconds batch_interval{0};  ///< see `workers::batch_interval`
+    std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   };
 
   engine_host(std::unique_ptr<engine::engine> engine, options how);
@@ -127,12 +136,15 @@ class engine_host final : engine::event_sink {
 
  private:
   void run();
+  bool may_wait() const;
   void flush();
+  void send_tokens();
   void audit();
   job_route find(engine::job_id job) const;
   void take_cost(engine::job_id job, engine_events& into);
 
   void on_work(std::span<const engine::job_id> jobs) override;
+  void on_pass(std::size_t tokens) override;
   void on_cost(engine::job_id job, const engine::job_cost& cost) override;
   void on_import_ready(engine::job_id job, engine::position keep) override;
   std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(engine::job_id job,
@@ -170,6 +182,7 @@ class engine_host final : engine::event_sink {
   std::vector<transfer::job_key> at_hand_;  ///< as the board has it
   engine_events events_;
   std::vector<std::pair<job_route, engine::choice_delta>> deltas_;
+  std::chrono::steady_clock::time_point last_batch_{};  ///< when tokens left
 };
 
 }  // namespace troupe::workers

@@ -5,6 +5,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cstddef>
+#include <iterator>
+#include <map>
+
 namespace troupe::workers {
 
 namespace {
@@ -68,7 +72,43 @@ void write_delta(msg::StreamDelta::Builder out, const job_route& route,
   if (d.cost) engine::write(out.initCost(), *d.cost);
 }
 
+bool may_follow(const engine::choice_delta& first, const engine::choice_delta& next) {
+  return first.first_index + first.ids.size() == next.first_index && first.tool_calls.empty() &&
+         next.tool_calls.empty() && (next.reasoning.empty() || first.text.empty());
+}
+
+void append(engine::choice_delta& to, engine::choice_delta next) {
+  const auto move_to_end = [](auto& all, auto& more) {
+    all.insert(all.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+  };
+  move_to_end(to.ids, next.ids);
+  move_to_end(to.logprobs, next.logprobs);
+  to.text += next.text;
+  to.reasoning += next.reasoning;
+  to.emitted_bytes = next.emitted_bytes;
+  to.why = next.why;
+  to.stop_text = std::move(next.stop_text);
+  to.cost = std::move(next.cost);
+}
+
 }  // namespace
+
+std::vector<routed_delta> joined(std::vector<routed_delta> deltas) {
+  std::map<std::pair<engine::job_id, std::uint16_t>, std::size_t> last;  // of each choice
+  std::vector<routed_delta> out;
+  out.reserve(deltas.size());
+  for (auto& [where, d] : deltas) {
+    const auto [at, first] = last.try_emplace({d.job, d.choice}, out.size());
+    if (!first && may_follow(out[at->second].second, d)) {
+      append(out[at->second].second, std::move(d));
+      continue;
+    }
+    at->second = out.size();
+    out.emplace_back(std::move(where), std::move(d));
+  }
+  return out;
+}
 
 void write_failure(msg::Failure::Builder out, const error& why, int http_status, bool retryable) {
   out.setCode(why.code);

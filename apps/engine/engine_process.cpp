@@ -225,6 +225,7 @@ class engine_process {
     h.office = office;
     h.hand_over = hand_over;
     h.board = board_;
+    h.batch_interval = workers::batch_interval;
     auto host = std::make_shared<workers::engine_host>(std::move(loaded.engine), std::move(h));
     workers::worker_options w;
     w.self = self_;

@@ -185,6 +185,8 @@ void engine_process::serve() {
   h.office = office_;
   h.hand_over = hand_over_;
   h.own_thread = false;
+  h.batch_interval = workers::batch_interval;
+  h.now = clock;
   // The memory is shared as with a real child; the descriptor would be the child's own.
   if (how_.inherited >= 0) {
     auto board = crash::open_shared_board(::dup(how_.inherited));

@@ -113,6 +113,8 @@ class event_sink {
   /// What is done from now on is done for these jobs: should the process crash, one of them may be
   /// why. None: it is nobody's.
   virtual void on_work(std::span<const job_id> jobs) { (void)jobs; }
+  /// A forward pass over so many tokens begins: nothing more is told before it has ended.
+  virtual void on_pass(std::size_t tokens) { (void)tokens; }
   /// What a job has cost since it was told last: right before it is done, failed, cancelled,
   /// leaves, or has given out all its pieces. Not called for one that cost nothing.
   virtual void on_cost(job_id job, const job_cost& cost) { (void)job, (void)cost; }

@@ -20,6 +20,7 @@ import time
 from measures import BARS, GEMMA, Answer, bar, bench, cpu_seconds, engine_name, program, resident_bytes, running, settle, simulated, words_of
 import fault_bars  # noqa: F401, registers its own
 import load_bars  # noqa: F401, likewise
+import request_bars  # noqa: F401, likewise
 
 # A machine that is shared wanders by a tenth from one answer to the next: of twenty pairs the bound would say more about the machine than about the two ways.
 TTFT_PAIRS = 40

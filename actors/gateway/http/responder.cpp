@@ -3,6 +3,7 @@
 #include "actors/gateway/http/limits.hpp"
 #include "actors/gateway/openai/chunk_encoder.hpp"
 #include "actors/gateway/openai/encode.hpp"
+#include "actors/request/joint_wake.hpp"
 
 #include <chrono>
 
@@ -23,16 +24,27 @@ reply error_reply(const openai::api_error& e, header_list headers) {
 }
 
 void wake_list::add(std::shared_ptr<responder> r) {
-  const std::lock_guard lock{mutex_};
-  if (!wake_) return;
-  const bool first = dirty_.empty();
-  dirty_.push_back(std::move(r));
-  if (first) wake_();
+  {
+    const std::lock_guard lock{mutex_};
+    if (shut_) return;
+    dirty_.push_back(std::move(r));
+    if (dirty_.size() > 1) return;
+  }
+  troupe::request::joint_wake::at_end([self = shared_from_this()] { self->wake(); });
+}
+
+void wake_list::wake() {
+  const std::lock_guard lock{waking_};
+  if (wake_) wake_();
 }
 
 void wake_list::shut() {
+  {
+    const std::lock_guard lock{waking_};
+    wake_ = nullptr;
+  }
   const std::lock_guard lock{mutex_};
-  wake_ = nullptr;
+  shut_ = true;
   dirty_.clear();
 }
 

@@ -28,11 +28,12 @@ reply error_reply(const openai::api_error& e, header_list headers = {});
 
 class responder;
 
-/// Responders that have something to send. Whoever makes the first one dirty wakes the I/O thread;
-/// the others of the same batch find it woken. Thread-safe.
-class wake_list {
+/// Responders that have something to send. Whoever makes the first one dirty wakes the I/O thread,
+/// at the end of its turn if that writes to many (`request::joint_wake`); the others of the same
+/// batch find it woken. Thread-safe.
+class wake_list : public std::enable_shared_from_this<wake_list> {
  public:
-  /// `wake`: called from any thread, under a lock, when the list stops being empty.
+  /// `wake`: called from any thread, under a lock, after the list has stopped being empty.
   explicit wake_list(std::function<void()> wake) : wake_(std::move(wake)) {}
   void add(std::shared_ptr<responder> r);
   /// The I/O thread ends: nobody is woken any more.
@@ -41,8 +42,12 @@ class wake_list {
   std::vector<std::shared_ptr<responder>> take();
 
  private:
+  void wake();
+
   std::mutex mutex_;
   std::vector<std::shared_ptr<responder>> dirty_;
+  bool shut_ = false;
+  std::mutex waking_;  ///< not the other one, which the I/O thread needs first when it wakes
   std::function<void()> wake_;
 };
 

@@ -116,6 +116,7 @@ void batching_engine::run(pass& p) {
   std::vector<job_id> at_hand;
   for (const auto& [id, count] : tokens) at_hand.push_back(id);
   sink_->on_work(at_hand);
+  sink_->on_pass(p.tokens.size());
   ++passes_;
   counters_.at_hand = static_cast<std::uint32_t>(p.tokens.size());
   const auto start = options_.now();

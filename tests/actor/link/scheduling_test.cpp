@@ -1,4 +1,5 @@
-// Which worker of a real scheduler runs what: see actors/link/thrifty_sharing.hpp.
+// Which worker of a real scheduler runs what, and when: see actors/link/thrifty_sharing.hpp and
+// scheduler.hpp.
 
 #include "actors/link/system_config.hpp"
 #include "messages/base/exit_codes.hpp"
@@ -18,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace troupe::link;
@@ -122,6 +124,47 @@ TEST_CASE_METHOD(scheduling,
   go(actor([&] { outside_ran.say(); }));  // from this thread, which is no worker
   REQUIRE(over.wait());
   CHECK(ran);
+}
+
+namespace {
+
+/// Has a timeout that is far away, until it gets `go`.
+class patient final : public caf::event_based_actor {
+ public:
+  patient(caf::actor_config& config, event& gone) : caf::event_based_actor(config), gone_(gone) {}
+  ~patient() override { gone_.say(); }
+  caf::behavior make_behavior() override {
+    return {[this](go_atom) { quit(); }, caf::after(std::chrono::seconds{3'600}) >> [] {}};
+  }
+
+ private:
+  event& gone_;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(scheduling, "timeouts pass, and an actor's own end with it") {
+  event receive_timeout, request_timeout, gone;
+  all.push_back(system.spawn([&](caf::event_based_actor*) -> caf::behavior {
+    return {[](go_atom) {}, caf::after(std::chrono::milliseconds{1}) >>
+                                [&, told = false]() mutable {
+                                  if (!std::exchange(told, true)) receive_timeout.say();
+                                }};
+  }));
+  CHECK(receive_timeout.wait());
+  const auto silent = system.spawn([](caf::event_based_actor* self) -> caf::behavior {
+    return {[self](go_atom) { return self->make_response_promise<caf::unit_t>(); }};
+  });
+  all.push_back(silent);
+  all.push_back(system.spawn([&](caf::event_based_actor* self) -> caf::behavior {
+    self->request(silent, std::chrono::milliseconds{1}, go_atom::value)
+        .then([](caf::unit_t) {}, [&](caf::error&) { request_timeout.say(); });
+    return {[](go_atom) {}};
+  }));
+  CHECK(request_timeout.wait());
+  // A timeout that stayed set would hold it.
+  go(system.spawn<patient>(gone));
+  CHECK(gone.wait());
 }
 
 TEST_CASE_METHOD(scheduling, "thousands of turns from several threads all run") {

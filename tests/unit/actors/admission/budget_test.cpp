@@ -59,6 +59,20 @@ TEST_CASE("one gateway begins with a full burst", "[admission]") {
   CHECK(w.worst_window(60) <= 70);
 }
 
+TEST_CASE("under steady load few requests wait for a word of the owner", "[admission]") {
+  // How it can fail: what is asked for is never more than the next request needs.
+  for (const std::size_t gateways : {1, 4}) {
+    budget_world w{{60'000, 3'000, 300, 0, gateways}, 1};
+    for (std::size_t g = 0; g < gateways; ++g) w.demand(g, 100, 1);
+    w.run(2);
+    const auto before = w.words();
+    w.run(10);
+    INFO(gateways << " gateways");
+    CHECK(w.words() - before < 150 * gateways);  // to and fro, of 1,000 requests at each
+    CHECK(w.spent_between(2, 12) >= 990 * static_cast<double>(gateways));
+  }
+}
+
 TEST_CASE("one of four gateways is cut off for a minute", "[admission]") {
   // Whoever it is: the owner of the budget, too.
   for (std::size_t off = 0; off < 4; ++off) {

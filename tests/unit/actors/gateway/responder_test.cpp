@@ -3,6 +3,7 @@
 #include "actors/gateway/http/responder.hpp"
 
 #include "actors/gateway/http/limits.hpp"
+#include "actors/request/joint_wake.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -80,4 +81,41 @@ TEST_CASE("an answer is abandoned once, and not after its end", "[gateway]") {
   stream gone;
   gone.to->close();
   CHECK_FALSE(gone.to->abandon(stalled()));
+}
+
+TEST_CASE("a turn that writes to many wakes once, at its end", "[gateway]") {
+  int woken = 0;
+  const auto list = std::make_shared<wake_list>([&] { ++woken; });
+  const auto begin = [&] {
+    auto r = std::make_shared<responder>(list, buffer_bytes);
+    r->start_stream({});
+  };
+  begin();
+  CHECK(woken == 1);
+  begin();
+  CHECK(woken == 1);  // it is awake, and has not looked yet
+  CHECK(list->take().size() == 2);
+  {
+    const request::joint_wake turn;
+    begin();
+    {
+      const request::joint_wake inner;
+      begin();
+      list->take();
+      begin();
+      CHECK(woken == 1);
+    }
+    CHECK(woken == 2);
+  }
+  CHECK(woken == 3);
+  // Who is to be woken may be gone by then.
+  list->take();
+  {
+    const request::joint_wake turn;
+    begin();
+    list->shut();
+  }
+  CHECK(woken == 3);
+  begin();
+  CHECK(list->take().empty());
 }

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -88,6 +89,41 @@ TEST_CASE("an engine that knows the secret is listened to", "[link][secret]") {
   CHECK(at_engine == "hello engine");
   CHECK(p.node_said.empty());
   CHECK(p.engine_said.empty());
+}
+
+TEST_CASE("what was read ahead is asked for piece by piece", "[link][secret]") {
+  pair p;
+  p.open(secret, secret);
+  // Behind the secret, and more than is read ahead at a time.
+  std::string said;
+  for (int i = 0; said.size() < 40'000; ++i) said += std::to_string(i) + ' ';
+  CHECK(p.write(*p.engine, said) == result::done);
+  std::string heard;
+  // As BASP does: a head of fixed size, then a body, which may be long.
+  for (std::size_t wanted = 32; heard.size() < said.size(); wanted = wanted == 32 ? 17'000 : 32) {
+    std::vector<char> bytes(std::min(wanted, said.size() - heard.size()));
+    std::size_t got = 0;
+    const auto ahead = p.node->pending();
+    REQUIRE(p.node->read(bytes.data(), bytes.size(), got) == result::done);
+    REQUIRE(got > 0);
+    // What is here already is given without looking for more.
+    if (ahead > 0) CHECK(got == std::min(ahead, bytes.size()));
+    heard.append(bytes.data(), got);
+  }
+  CHECK(heard == said);
+  CHECK(p.node->pending() == 0);
+  std::string none;
+  CHECK(p.read(*p.node, none) == result::again);
+  // The end comes behind what was said before it.
+  CHECK(p.write(*p.engine, "last words") == result::done);
+  p.close_engine();
+  char first = 0;
+  std::size_t got = 0;
+  CHECK(p.node->read(&first, 1, got) == result::done);
+  CHECK(p.node->pending() == 9);
+  CHECK(p.read(*p.node, none) == result::done);
+  CHECK(none == "ast words");
+  CHECK(p.read(*p.node, none) == result::over);
 }
 
 TEST_CASE("the secret may come in pieces", "[link][secret]") {

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <memory>
 #include <string>
 
 using namespace troupe;
@@ -59,6 +60,54 @@ TEST_CASE("a delta keeps all that it says") {
   CHECK(s.getLogprobs()[0].getBytes().size() == 2);
   CHECK(s.getLogprobs()[0].getTop()[0].getId() == 12);
   CHECK(s.getFinish() == msg::FinishReason::TOOL_CALLS);
+}
+
+TEST_CASE("what a choice says in several deltas comes in one, and nothing changes its order") {
+  auto at = [](std::uint64_t job, std::uint16_t choice, std::uint32_t index, std::string text) {
+    auto d = delta_of(job, std::move(text));
+    d.second.job = job;
+    d.second.choice = choice;
+    d.second.first_index = index;
+    d.second.ids = {static_cast<engine::token_id>(index)};
+    d.second.logprobs = {{{static_cast<engine::token_id>(index), "t", -1.0F}, {}}};
+    d.second.emitted_bytes = 10 + index;
+    return d;
+  };
+  std::vector<routed_delta> all{at(1, 0, 5, "a"), at(2, 0, 0, "x"), at(1, 1, 5, "b"),
+                                at(1, 0, 6, "c"), at(2, 0, 1, "y"), at(1, 0, 7, "")};
+  all.back().second.why = engine::finish::stop;
+  all.back().second.stop_text = "END";
+  all.back().second.cost = std::make_shared<engine::job_cost>();
+  const auto one = joined(all);
+  REQUIRE(one.size() == 3);
+  const auto& first = one[0].second;
+  CHECK(first.first_index == 5);
+  CHECK(first.ids == std::vector<engine::token_id>{5, 6, 7});
+  CHECK(first.logprobs.size() == 3);
+  CHECK(first.text == "ac");
+  CHECK(first.emitted_bytes == 17);
+  CHECK(first.why == engine::finish::stop);
+  CHECK(first.stop_text == "END");
+  CHECK(first.cost);
+  CHECK(one[0].first.key.id == msg::request_id{1, 1});
+  CHECK(one[1].second.text == "xy");
+  CHECK(one[2].second.choice == 1);
+
+  SECTION("a hole stays one") { CHECK(joined({at(1, 0, 5, "a"), at(1, 0, 7, "b")}).size() == 2); }
+  SECTION("what is thought after something was said, or calls a tool, comes after it") {
+    auto thought = at(1, 0, 6, "");
+    thought.second.reasoning = "hm";
+    CHECK(joined({at(1, 0, 5, "a"), thought}).size() == 2);
+    auto second_thought = at(1, 0, 7, "so");
+    second_thought.second.reasoning = "m";
+    const auto both = joined({thought, second_thought});
+    REQUIRE(both.size() == 1);
+    CHECK(both[0].second.reasoning == "hmm");
+    CHECK(both[0].second.text == "so");
+    auto call = at(1, 0, 6, "");
+    call.second.tool_calls = {{0, "id", "name", "{}"}};
+    CHECK(joined({at(1, 0, 5, "a"), call, at(1, 0, 7, "b")}).size() == 3);
+  }
 }
 
 TEST_CASE("what does not fit one message is cut, in order and without a loss") {
