@@ -63,21 +63,30 @@ class scheduler final : public caf::scheduler::coordinator<thrifty_sharing> {
 
  protected:
   void start() override {
-    super::start();
     thread_ = std::thread{[this] {
       caf::detail::set_thread_name("clock");
       system().thread_started();
       clock_.run_dispatch_loop();
       system().thread_terminates();
     }};
+    try {
+      super::start();
+    } catch (...) {  // too few threads: said by whoever catches it
+      end_clock();
+      throw;
+    }
   }
   void stop() override {
     super::stop();
+    end_clock();
+  }
+
+ private:
+  void end_clock() {
     clock_.cancel_dispatch_loop();
     thread_.join();
   }
 
- private:
   thrifty_clock clock_;
   std::thread thread_;
 };

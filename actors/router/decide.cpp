@@ -177,32 +177,46 @@ void router_policy::weigh(const question& k, std::vector<candidate>& found,
   const double usual = knowing == 0 ? 0
                                     : std::min(known / static_cast<double>(knowing),
                                                unknown_queue_seconds_max);
-  const double crowded = congestion(found);
+  // Of one that is new, or out of sight until now, what the others do is expected.
+  const double work = usual_work(found);
+  const double crowded = congestion(work);
   for (auto& c : found) {
     if (c.queue < 0) c.queue = usual + static_cast<double>(c.w->prefill_us) / 1e6;
     c.compute = c.w->prefill(k.prompt, c.cached);
     c.weight = k.popular ? limits_.others_weight
                          : std::max(limits_.others_weight, limits_.crowded_weight * crowded);
-    c.trend = trend_weight * crowded * c.w->lately;
+    c.trend = trend_weight * crowded * (c.w->lately + work * c.w->unseen);
     c.pressure = prefills_only ? 0 : pressure(*c.w, k);
   }
 }
 
-double router_policy::congestion(const std::vector<candidate>& found) {
-  double done = 0;
-  for (const auto& c : found) done += c.w->lately;
-  const double whole = static_cast<double>(found.size()) *
-                       std::chrono::duration<double>(work_meter::window).count();
-  return done < whole ? std::min(done / (whole - done), congestion_max) : congestion_max;
+/// Seconds of work in the last window that are usual among them, as far as anybody knows.
+double router_policy::usual_work(const std::vector<candidate>& found) {
+  double done = 0, seen = 0;
+  for (const auto& c : found) {
+    done += c.w->lately;
+    seen += 1 - c.w->unseen;
+  }
+  return seen > 0 ? done / seen : 0;
 }
 
-/// Somebody has to compute what nobody has; what counts is what is computed in vain.
-void router_policy::weigh_others() {
-  double least = std::numeric_limits<double>::infinity();
-  for (const auto& found : found_)
-    for (const auto& c : found) least = std::min(least, c.compute);
-  for (auto& found : found_)
-    for (auto& c : found) c.others = c.weight * (c.compute - least);
+double router_policy::congestion(double usual_work) {
+  const double busy = usual_work / std::chrono::duration<double>(work_meter::window).count();
+  return busy < 1 ? std::min(busy / (1 - busy), congestion_max) : congestion_max;
+}
+
+/// Somebody has to compute what nobody has; in vain is what one who has more of it would not. By
+/// the worker's own speed: a slow one is slow by what it computes, not by what it might have
+/// cached.
+void router_policy::weigh_others(const question& k) {
+  std::uint32_t most[] = {0, 0, 0};
+  for (std::size_t role = 0; role < found_.size(); ++role)
+    for (const auto& c : found_[role]) most[role] = std::max(most[role], c.cached);
+  // These two do the same for a prompt.
+  most[of_both] = most[of_prefill] = std::max(most[of_both], most[of_prefill]);
+  for (std::size_t role = 0; role < found_.size(); ++role)
+    for (auto& c : found_[role])
+      c.others = c.weight * (c.compute - c.w->prefill(k.prompt, most[role]));
 }
 
 double router_policy::transfer_seconds(const question& k, const candidate& p, const candidate& d,
@@ -334,7 +348,7 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   k.popular = begins_popularly(q);
   for (std::size_t role = 0; role < found_.size(); ++role)
     weigh(k, found_[role], role == of_prefill);
-  weigh_others();
+  weigh_others(k);
   options_.clear();
   best_ = second_ = none;
   for (const auto& c : found_[of_both])
@@ -351,8 +365,12 @@ std::variant<route_choice, route_refusal> router_policy::decide(const route_quer
   const auto& best = options_[pick(q, next)];
   const auto& does = best.prefill ? *best.prefill : *best.decode;
   const auto workload = std::hash<std::string>{}(q.workload);
+  // Not the chosen one's: it may be waited for by choice, for what it has cached.
+  double wait = does.queue;
+  for (auto role : {of_both, of_prefill})
+    for (const auto& c : found_[role]) wait = std::min(wait, c.queue);
   for (std::size_t role = 0; role < found_.size(); ++role)
-    if (!found_[role].empty()) k.of.ready[role].note_wait(workload, does.queue, q.now);
+    if (!found_[role].empty()) k.of.ready[role].note_wait(workload, wait, q.now);
   guesses_.note(does.w->life, q.chain, does.blocks, q.now);
 
   route_choice c;

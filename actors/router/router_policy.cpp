@@ -190,9 +190,13 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
       !calibrated_.contains(w.entry.pool))
     w.set_costs(capacity::cost_model::from_speeds(w.speeds.prefill_tokens_per_second(),
                                                   w.speeds.decode_tokens_per_second(), {}, name));
+  // By measured speeds a sampled token costs what it took in whatever batch there was, and an
+  // engine with one stream would seem to be busy all the time.
+  const bool calibrated = w.costs.origin() == capacity::provenance::calibrated;
   w.work.add(r.prefilled_tokens, r.sampled_tokens, w.prefill_seconds,
-             double{w.other_stream} / other_answer_tokens, now);
+             calibrated ? double{w.other_stream} / other_answer_tokens : 0, now);
   w.lately = static_cast<float>(w.work.seconds());
+  w.unseen = static_cast<float>(w.work.unseen());
   w.reported_queue = static_cast<double>(r.queued_tokens) * w.prefill_seconds;
   w.kv_used = r.kv_used;
   w.kv_total = r.kv_total > 0 ? r.kv_total : w.entry.kv_tokens;

@@ -181,7 +181,8 @@ struct route_outcome {
 /// Chooses workers. The score of a route is the time until its first token, in seconds, and what it
 /// costs others (POLICIES of sharded LLM routers; each part is a figure of its own in `reason`):
 ///
-///   queue of prefill + prefill_seconds(prompt, cached there) x (1 + weight of the others)
+///   queue of prefill + prefill_seconds(prompt, cached there)
+///   + what of it is computed in vain x weight of the others + work done lately x weight
 ///   + KV bytes that decode lacks / bandwidth of the way
 ///   + queue of decode + its pressure: work being decoded, slots and KV that lack
 ///
@@ -298,6 +299,7 @@ class router_policy {
     bool present = false;
     bool slow = false;
     bool reported = false;
+    float unseen = 1;  ///< the part of `lately` that nobody knows
     time_point reported_at{};
     double reported_queue = 0;  ///< seconds, by its last report
     // Prefill granted since the last report, and between that and the one before.
@@ -428,8 +430,9 @@ class router_policy {
   void find_cached(const question& k);
   void weigh(const question& k, std::vector<candidate>& found, bool prefills_only) const;
   bool begins_popularly(const route_query& q);
-  static double congestion(const std::vector<candidate>& found);
-  void weigh_others();
+  static double usual_work(const std::vector<candidate>& found);
+  static double congestion(double usual_work);
+  void weigh_others(const question& k);
   void consider(const question& k, option o);
   void pair_up(const question& k);
   double transfer_seconds(const question& k, const candidate& p, const candidate& d,

@@ -101,10 +101,13 @@ bool engine_host::step() {
   return report.worked;
 }
 
-/// Whether what is to be told can go with what the next step brings: it has tokens, which keep what
-/// comes behind them waiting, and the last ones have only just left.
+/// Whether what is to be told can go with what the next step brings: tokens and nothing else, none
+/// of them a stream's first, and the last ones have only just left. Events are of one step: who
+/// reads them takes failures for those of one pass, and blocks that came and went by their order.
 bool engine_host::may_wait() const {
-  return !deltas_.empty() && how_.now() - last_batch_ < how_.batch_interval;
+  return !deltas_.empty() && events_.empty() && how_.now() - last_batch_ < how_.batch_interval &&
+         std::none_of(deltas_.begin(), deltas_.end(),
+                      [](const auto& d) { return d.second.first_index == 0; });
 }
 
 void engine_host::on_pass(std::size_t tokens) {

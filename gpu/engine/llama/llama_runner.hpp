@@ -80,7 +80,8 @@ class llama_runner final : public model_runner {
   runner_truth truth() override;
 
   std::uint64_t ticks() const override { return ticks_.load(std::memory_order_relaxed); }
-  bool ticks_inside() const override { return true; }
+  /// llama.cpp asks between nodes that the CPU computes, and nobody during what a GPU does.
+  bool ticks_inside() const override { return ticks_inside_; }
   void request_abort() override { abort_.store(true, std::memory_order_relaxed); }
 
  private:
@@ -128,6 +129,7 @@ class llama_runner final : public model_runner {
 
   std::unique_ptr<batch_storage> batch_;
   std::atomic<std::uint64_t> ticks_{0};
+  bool ticks_inside_ = true;
   std::atomic<bool> abort_{false};
 };
 

@@ -152,6 +152,7 @@ expected<std::unique_ptr<llama_runner>> llama_runner::load(const llama_options& 
   std::unique_ptr<llama_runner> runner(
       new llama_runner(std::move(*model), std::move(context), options));
   runner->info_.device_class = device_class(options.gpu_layers, threads);
+  runner->ticks_inside_ = options.gpu_layers == 0;
   runner->info_.kv_layout = layout_digest(*file, runner->model_.get(), params);
   if (auto measured = runner->calibrate(); !measured) return measured.error();
   return runner;

@@ -131,20 +131,22 @@ namespace {
 /// Has a timeout that is far away, until it gets `go`.
 class patient final : public caf::event_based_actor {
  public:
-  patient(caf::actor_config& config, event& gone) : caf::event_based_actor(config), gone_(gone) {}
-  ~patient() override { gone_.say(); }
+  patient(caf::actor_config& config, std::shared_ptr<event> gone)
+      : caf::event_based_actor(config), gone_(std::move(gone)) {}
+  ~patient() override { gone_->say(); }
   caf::behavior make_behavior() override {
     return {[this](go_atom) { quit(); }, caf::after(std::chrono::seconds{3'600}) >> [] {}};
   }
 
  private:
-  event& gone_;
+  std::shared_ptr<event> gone_;
 };
 
 }  // namespace
 
 TEST_CASE_METHOD(scheduling, "timeouts pass, and an actor's own end with it") {
-  event receive_timeout, request_timeout, gone;
+  event receive_timeout, request_timeout;
+  const auto gone = std::make_shared<event>();
   all.push_back(system.spawn([&](caf::event_based_actor*) -> caf::behavior {
     return {[](go_atom) {}, caf::after(std::chrono::milliseconds{1}) >>
                                 [&, told = false]() mutable {
@@ -164,7 +166,7 @@ TEST_CASE_METHOD(scheduling, "timeouts pass, and an actor's own end with it") {
   CHECK(request_timeout.wait());
   // A timeout that stayed set would hold it.
   go(system.spawn<patient>(gone));
-  CHECK(gone.wait());
+  CHECK(gone->wait());
 }
 
 TEST_CASE_METHOD(scheduling, "thousands of turns from several threads all run") {

@@ -434,6 +434,53 @@ TEST_CASE("in a busy fleet what is new goes where less was done lately") {
   CHECK(s.choose(at(t0 + worked)).decode.name == "both/p/b1.0");
 }
 
+TEST_CASE("a slow device is not waited for as if it could have had a prompt cached") {
+  auto slow = worker("both/slow/a1.0", both, "a1"), fast = worker("both/fast/a2.0", both, "a2");
+  slow.pool = "slow", fast.pool = "fast";
+  shard s{{slow, fast}};
+  const auto costs = [](double seconds) {
+    return capacity::cost_model::make({.alpha = seconds, .alpha2 = 0, .beta = 1e-3},
+                                      {.device_class = "d", .source = {}})
+        .value();
+  };
+  s.policy.set_costs("slow", costs(2e-3));
+  s.policy.set_costs("fast", costs(5e-4));
+  // Both for seven tenths of the time.
+  works(s, "both/slow/a1.0", 0.7 / (assumed * 2e-3));
+  works(s, "both/fast/a2.0", 0.7 / (assumed * 5e-4));
+  // A second and a half more to compute; the fast one's queue is longer than that.
+  auto r = worker_report{};
+  r.queued_tokens = 6'000;  // 3 s
+  r.prefilled_tokens = static_cast<std::uint64_t>(0.7 / 5e-4) * worked.count();
+  s.policy.report("both/fast/a2.0", 7, r, t0 + worked);
+  CHECK(s.choose(at(t0 + worked)).decode.name == "both/slow/a1.0");
+}
+
+TEST_CASE("a worker that has just come is taken to have had as much to do as the others") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  works(s, "both/p/a1.0", 0.7);
+  worker_report r;
+  s.policy.report("both/p/a2.0", 7, r, t0 + worked - 1s);
+  s.policy.report("both/p/a2.0", 7, queued(0.7), t0 + worked);
+  // All else alike, but for a queue of less than what a prompt takes.
+  CHECK(s.choose(at(t0 + worked)).decode.name == "both/p/a1.0");
+}
+
+TEST_CASE("one stream does not make an engine busy whose costs are only measured") {
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  for (auto now = 0s; now <= worked; ++now)
+    for (const auto* name : {"both/p/a1.0", "both/p/a2.0"}) {
+      auto r = queued(name == std::string{"both/p/a2.0"} && now == worked ? 3 : 0);
+      r.sampled_tokens = 20 * static_cast<std::uint64_t>(now.count());
+      r.busy_us = 1'000'000 * static_cast<std::uint64_t>(now.count());
+      s.policy.report(name, 7, r, t0 + now);
+    }
+  auto q = at(t0 + worked);
+  q.chain = chain_of(1, 7);
+  REQUIRE(s.knows("both/p/a2.0", q.chain));
+  CHECK(s.choose(q).decode.name == "both/p/a1.0");
+}
+
 TEST_CASE("in an idle fleet a conversation goes on where it is, whatever that worker did lately") {
   shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/b1.0", both, "b1")}};
   works(s, "both/p/a1.0", 0);

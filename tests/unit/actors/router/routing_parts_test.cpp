@@ -238,6 +238,7 @@ TEST_CASE("work is counted in seconds of capacity, and fades") {
   auto now = t0;
   m.add(1'000'000, 5'000, 1e-3, 1e-2, now);
   CHECK(m.seconds() == 0);  // nobody knows when that was
+  CHECK(m.unseen() == 1);
   m.add(1'000'500, 5'050, 1e-3, 1e-2, now += 1s);
   CHECK(m.seconds() == Approx(1));
   m.add(1'000'500, 5'050, 1e-3, 1e-2, now += work_meter::window);
@@ -246,6 +247,7 @@ TEST_CASE("work is counted in seconds of capacity, and fades") {
   work_meter half;
   for (std::uint64_t i = 0; i <= 600; ++i) half.add(i * 500, 0, 1e-3, 0, now += 1s);
   CHECK(half.seconds() == Approx(30).epsilon(0.02));
+  CHECK(half.unseen() < 1e-3);
   // Another engine's counters.
   half.add(3, 0, 1e-3, 0, now += 1s);
   CHECK(half.seconds() == 0);
