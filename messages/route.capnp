@@ -87,6 +87,7 @@ struct WorkerReport {
   preparingBytes @28 :UInt64;  # its request's
   transferRounds @29 :UInt64;  # of the KV transport's thread, several a second; 0: it has none
   hold @30 :UInt64;            # number of the `Hold` in force; 0: none. An idle worker without one may have a job by now
+  transferDeviceChanged @31 :UInt64;  # connections of the KV transport that failed because the host's address is on another network device than when it began
 }
 
 struct PrefixEvents {

@@ -175,9 +175,9 @@ void hand_over_service::driver::cancel_all(const error& why) {
 }
 
 /// A connection over which a hand-over's time went by without a word, though messages were to come
-/// or go, may hang while its host is well: a transport can lose its own handshake. Another one is
-/// made by the next hand-over; on this one all of them would wait in vain. On one host a peer that
-/// says nothing is its launcher's business.
+/// or go, may hang while its host is well: a transport can leave the one that connects waiting.
+/// Another one is made by the next hand-over; on this one all of them would wait in vain. On one
+/// host a peer that says nothing is its launcher's business.
 std::vector<peer_id> hand_over_service::driver::silent_peers(time_point at) const {
   std::vector<peer_id> found;
   for (const auto& [key, s] : sending_) {
