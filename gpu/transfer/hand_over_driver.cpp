@@ -63,6 +63,12 @@ std::size_t hand_over_service::driver::share() const {
   return std::max<std::size_t>(1, pool_->count() / 2);
 }
 
+bool hand_over_service::driver::leaves_some(peer_id peer) const {
+  if (heard_.size() == heard_.count(peer)) return true;  // nobody else is known
+  const auto held = held_.find(peer);
+  return held == held_.end() || held->second < pool_->free();
+}
+
 void hand_over_service::driver::say(peer_id to, const job_key& key, const transfer_token& token,
                                     hand_over_message::body_type body) {
   if (stopped_) return;  // the transport is ending
