@@ -25,8 +25,8 @@ struct engine_account {
   std::uint64_t faults = 0;           ///< jobs that it failed itself
   std::uint64_t stalls = 0;           ///< jobs that it forgot, and that were ended for that
   preparing_account preparing = {};
-  std::uint64_t transfer_rounds = 0;  ///< of the KV transport's thread; 0: it has none
-  bool ticks_inside = false;          ///< its engine says that it ticks inside every pass
+  transport_account transport = {};
+  bool ticks_inside = false;  ///< its engine says that it ticks inside every pass
 };
 
 struct watch_limits {

@@ -58,11 +58,15 @@ std::optional<std::string> tokeniser_watch::judge(const preparing_account& is, t
   return std::nullopt;
 }
 
-std::optional<std::string> transport_watch::judge(std::uint64_t rounds, time_point now) {
+std::optional<std::string> transport_watch::judge(const transport_account& is, time_point now) {
   const auto since = std::min<std::chrono::nanoseconds>(now - judged_at_, limits_.account_gap_max);
-  still_ = rounds == 0 || rounds != last_ ? 0ns : still_ + since;
-  last_ = rounds;
+  still_ = is.rounds == 0 || is.rounds != last_ ? 0ns : still_ + since;
+  last_ = is.rounds;
   judged_at_ = now;
+  if (is.device_changed > 0)
+    return fmt::format("with a KV transport that could not take or make {} connections, since the "
+                       "host's address is on another network device than when it began",
+                       is.device_changed);
   if (still_ <= limits_.still_max) return std::nullopt;
   return fmt::format("with a KV transport whose thread has not come round for {} ms; {} ms were "
                      "allowed",

@@ -65,6 +65,14 @@ class tokeniser_watch {
   std::chrono::nanoseconds still_{0};
 };
 
+/// What a worker says of its KV transport.
+struct transport_account {
+  std::uint64_t rounds = 0;  ///< of its thread; 0: it has none
+  /// Connections that failed because the host's address is on another network device than when it
+  /// began.
+  std::uint64_t device_changed = 0;
+};
+
 struct transport_limits {
   /// Its thread comes round several times a second, also without anything to do.
   std::chrono::milliseconds still_max{5'000};
@@ -73,17 +81,18 @@ struct transport_limits {
   std::chrono::milliseconds account_gap_max{2'000};
 };
 
-/// Finds a KV transport whose progress thread stands: every hand-over with this worker would wait
-/// for its timeout, while the engine looks idle. Pure: time is passed in.
+/// Finds a KV transport whose progress thread stands, or that cannot be connected with any more:
+/// every hand-over with this worker would wait for its timeout, while the engine looks idle. Pure:
+/// time is passed in.
 class transport_watch {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
   explicit transport_watch(transport_limits limits = {}) : limits_(limits) {}
 
-  /// The thread's rounds so far, 0 where there is none; in the order in which they were given. The
-  /// evidence, when it stands.
-  std::optional<std::string> judge(std::uint64_t rounds, time_point now);
+  /// An account, in the order in which they were given. The evidence, when only another process can
+  /// help.
+  std::optional<std::string> judge(const transport_account& is, time_point now);
 
  private:
   transport_limits limits_;

@@ -74,7 +74,7 @@ struct watchdog_state {
     e.launcher = caf::actor_cast<caf::actor>(self->current_sender());
     auto is = e.watch.judge(x.account, e.heard);
     for (auto stuck : {e.tokenisers.judge(x.account.preparing, e.heard),
-                       e.transport.judge(x.account.transfer_rounds, e.heard)})
+                       e.transport.judge(x.account.transport, e.heard)})
       if (stuck && is.what != verdict::hung) is = {verdict::hung, *std::move(stuck)};
     if (options.office) {
       const auto unanswered = e.probing.unanswered();

@@ -314,7 +314,7 @@ void launcher_state::report(msg::WorkerReport::Reader r) {
                                 {r.getPreparing(), r.getUnprepared(), r.getPreparingSign(),
                                  std::chrono::milliseconds{r.getPreparingComputedMs()},
                                  r.getPreparingBytes()},
-                                r.getTransferRounds(),
+                                {r.getTransferRounds(), r.getTransferDeviceChanged()},
                                 r.getTicksInside()}});
   if (r.getGeneration() != generation) return;
   served = served || r.getPrefilledTokens() + r.getSampledTokens() > 0;

@@ -85,6 +85,7 @@ void worker_state::report() {
     const auto wire = options.hand_over->read_gauges().wire;
     d->setTransferBytes(wire.sent_bytes + wire.received_bytes);
     d->setTransferRounds(wire.rounds);
+    d->setTransferDeviceChanged(wire.device_changed);
   }
   d->setPrefillTokensPerSecond(prefill_rate);
   d->setDecodeTokensPerSecond(decode_rate);

@@ -73,6 +73,9 @@ struct wire_counters {
   /// Rounds of its own progress thread, which comes round several times a second when there is
   /// nothing to do, too; 0: it has no thread.
   std::uint64_t rounds = 0;
+  /// Connections that could not be taken or made because the host's address is on another network
+  /// device than when the transport began: until a new process begins, none can.
+  std::uint64_t device_changed = 0;
 };
 
 /// Moves KV between workers. Thread-safe; completions and events come from its own progress thread,

@@ -63,6 +63,12 @@ std::size_t hand_over_service::driver::share() const {
   return std::max<std::size_t>(1, pool_->count() / 2);
 }
 
+bool hand_over_service::driver::leaves_some(peer_id peer) const {
+  if (heard_.size() == heard_.count(peer)) return true;  // nobody else is known
+  const auto held = held_.find(peer);
+  return held == held_.end() || held->second < pool_->free();
+}
+
 void hand_over_service::driver::say(peer_id to, const job_key& key, const transfer_token& token,
                                     hand_over_message::body_type body) {
   if (stopped_) return;  // the transport is ending
@@ -175,9 +181,9 @@ void hand_over_service::driver::cancel_all(const error& why) {
 }
 
 /// A connection over which a hand-over's time went by without a word, though messages were to come
-/// or go, may hang while its host is well: a transport can lose its own handshake. Another one is
-/// made by the next hand-over; on this one all of them would wait in vain. On one host a peer that
-/// says nothing is its launcher's business.
+/// or go, may hang while its host is well: a transport can leave the one that connects waiting.
+/// Another one is made by the next hand-over; on this one all of them would wait in vain. On one
+/// host a peer that says nothing is its launcher's business.
 std::vector<peer_id> hand_over_service::driver::silent_peers(time_point at) const {
   std::vector<peer_id> found;
   for (const auto& [key, s] : sending_) {

@@ -98,6 +98,10 @@ class hand_over_service::driver final : public events, public std::enable_shared
   static std::uint64_t transfer_number(const job_key& key, const transfer_token& token);
   /// Buffers that one session may hold while others run, too.
   std::size_t share() const;
+  /// Whether pieces for this peer may have another buffer: of what others may want, too, a peer has
+  /// no more than is free (dynamic thresholds, Choudhury and Hahne 1998), so that one behind a slow
+  /// wire never has all.
+  bool leaves_some(peer_id peer) const;
 
   time_point time_now() const {
     return options_.now ? options_.now() : std::chrono::steady_clock::now();
@@ -115,7 +119,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
                      std::shared_ptr<std::unique_ptr<engine::piece_buffer>> buffer,
                      const outcome& how);
   void give_credit(const job_key& key, std::size_t bytes);
-  void give_back(const job_key& key);
+  void give_back(const job_key& key, peer_id peer);
   std::uint32_t first_credit() const;
   std::size_t early_tokens() const;
   void buffer_freed();
@@ -143,6 +147,7 @@ class hand_over_service::driver final : public events, public std::enable_shared
   std::deque<early_open> early_;
   std::deque<waiting_offer> waiting_offers_;  // bounded by credit
   std::map<peer_id, time_point> heard_;       // of peers that are connected
+  std::map<peer_id, std::size_t> held_;  // buffers that pieces for it hold, also after its jobs
   std::map<std::vector<std::byte>, std::vector<peer_id>>
       perhaps_alive_;  // disconnected, their buffers still in quarantine
   std::uint64_t dropped_messages_ = 0;

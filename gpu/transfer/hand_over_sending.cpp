@@ -11,11 +11,11 @@ namespace troupe::transfer {
 class hand_over_service::driver::counted_buffer final : public engine::piece_buffer {
  public:
   counted_buffer(std::unique_ptr<engine::piece_buffer> inner, std::weak_ptr<driver> owner,
-                 const job_key& key)
-      : inner_(std::move(inner)), owner_(std::move(owner)), key_(key) {}
+                 const job_key& key, peer_id peer)
+      : inner_(std::move(inner)), owner_(std::move(owner)), key_(key), peer_(peer) {}
   ~counted_buffer() override {
     // The count first: who is woken by the buffer's return may want it at once.
-    if (auto owner = owner_.lock()) owner->give_back(key_);
+    if (auto owner = owner_.lock()) owner->give_back(key_, peer_);
     inner_.reset();
   }
   std::span<std::byte> bytes() override { return inner_->bytes(); }
@@ -24,6 +24,7 @@ class hand_over_service::driver::counted_buffer final : public engine::piece_buf
   std::unique_ptr<engine::piece_buffer> inner_;
   std::weak_ptr<driver> owner_;
   job_key key_;
+  peer_id peer_;
 };
 
 expected<void> hand_over_service::driver::start_send(outgoing what, send_callbacks calls) {
@@ -62,7 +63,7 @@ std::unique_ptr<engine::piece_buffer> hand_over_service::driver::acquire_piece_b
   turn t(*this);
   auto* s = find_sending(key);
   if (s == nullptr) return nullptr;  // over: the job hears of it
-  const bool may = sending_.size() == 1 || s->buffers < share();
+  const bool may = (sending_.size() == 1 || s->buffers < share()) && leaves_some(s->peer);
   auto buffer = may ? pool_->acquire(size) : nullptr;
   s->asked = time_now();
   if (!buffer) {
@@ -71,11 +72,13 @@ std::unique_ptr<engine::piece_buffer> hand_over_service::driver::acquire_piece_b
   }
   s->lacks_buffer.reset();
   ++s->buffers;
-  return std::make_unique<counted_buffer>(std::move(buffer), weak_from_this(), key);
+  ++held_[s->peer];
+  return std::make_unique<counted_buffer>(std::move(buffer), weak_from_this(), key, s->peer);
 }
 
-void hand_over_service::driver::give_back(const job_key& key) {
+void hand_over_service::driver::give_back(const job_key& key, peer_id peer) {
   turn t(*this);
+  if (auto held = held_.find(peer); held != held_.end() && --held->second == 0) held_.erase(held);
   if (auto* s = find_sending(key); s != nullptr && s->buffers > 0) --s->buffers;
 }
 

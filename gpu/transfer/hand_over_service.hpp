@@ -88,8 +88,8 @@ class hand_over_service {
   /// Errors: `peer_unreachable`, `duplicate_job`, `too_many_hand_overs`.
   expected<void> start_send(outgoing what, send_callbacks calls);
   /// A registered buffer for a piece of this job, or null: none is free now, or the job has its
-  /// share while others send, too; `on_buffer_free` will be called. A job that gets none for the
-  /// timeout fails (`no_transfer_buffer`).
+  /// share while others send, too, or all for its peer have; `on_buffer_free` will be called. A job
+  /// that gets none for the timeout fails (`no_transfer_buffer`).
   std::unique_ptr<engine::piece_buffer> acquire_piece_buffer(const job_key& key, std::size_t size);
   /// In order of positions, after `on_granted`. Ignored when the session is over.
   void send_piece(const job_key& key, engine::kv_piece piece);

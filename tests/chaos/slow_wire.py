@@ -26,7 +26,7 @@ def open_tap(namespace, name):
 
 
 class SlowWire:
-    """Replaces a host's wire from now on. `carried` counts bytes that arrived over it, in both directions."""
+    """Replaces a host's wire from now on, under its name: an address that is on a device of another name is another fault. `carried` counts bytes that arrived over it, in both directions."""
 
     def __init__(self, network, host, delay_s, loss, seed=1):
         self.delay_s, self.loss, self.random = delay_s, loss, random.Random(seed)
@@ -36,8 +36,10 @@ class SlowWire:
         self.ends = (open_tap(namespace, "slow0"), open_tap(network.switch, f"slow-{host}"))
         ip("-n", namespace, "address", "flush", "dev", "eth0")
         ip("-n", namespace, "link", "set", "eth0", "down")
-        ip("-n", namespace, "address", "add", f"{network.addresses[host]}/24", "dev", "slow0")
-        ip("-n", namespace, "link", "set", "slow0", "up")
+        ip("-n", namespace, "link", "set", "eth0", "name", "fast0")
+        ip("-n", namespace, "link", "set", "slow0", "name", "eth0")
+        ip("-n", namespace, "address", "add", f"{network.addresses[host]}/24", "dev", "eth0")
+        ip("-n", namespace, "link", "set", "eth0", "up")
         ip("-n", network.switch, "link", "set", "dev", f"slow-{host}", "master", "bridge", "up")
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.forward, daemon=True)

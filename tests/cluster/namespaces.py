@@ -81,6 +81,12 @@ class Network:
         """Bytes that came in over the host's wire so far."""
         return json.loads(ip("-n", self.namespaces[host], "-s", "-j", "link", "show", "eth0"))[0]["stats64"]["rx"]["bytes"]
 
+    def rename_device(self, host, name):
+        """The host's address is on a network device of another name from now on. Its connections outlive that."""
+        ip("-n", self.namespaces[host], "link", "set", "eth0", "down")
+        ip("-n", self.namespaces[host], "link", "set", "eth0", "name", name)
+        ip("-n", self.namespaces[host], "link", "set", name, "up")
+
     def cut(self, host):
         """Nothing comes, nothing goes."""
         ip("-n", self.switch, "link", "set", "dev", host, "down")

@@ -65,6 +65,29 @@ class Wires(unittest.TestCase):
     def test_a_host_that_hears_nobody(self):
         self.survives(lambda network, host: network.deafen(host), lambda network, host: network.undeafen(host))
 
+    def test_an_address_that_is_on_another_device(self):
+        """UCX takes connections only on devices that it found at its start: an engine that must not miss them begins anew."""
+        pools = [dict(role="prefill", hosts=["h0"]), dict(role="decode", hosts=["h1", "h2"])]
+        with WiredCluster(3, pools=pools) as c:
+            c.start()
+            c.wait_ready()
+            wait_until(lambda: len(ready_workers(c)) == 3, "three ready workers")
+            for host in ("h1", "h2"):
+                c.network.rename_device(host, "other0")
+            asked = 0
+
+            def kv_came():
+                nonlocal asked
+                asked += 1
+                status, answer = c.post("/v1/completions", {**BODY, "prompt": f"{asked}: {BODY['prompt']}", "max_tokens": 8})
+                self.assertEqual(status, 200, answer)
+                return all(w.get("transfer_bytes") for w in c.workers() if w["role"] == "decode" and w.get("ready"))
+
+            wait_until(kv_came, lambda: f"KV came to h1 and h2: {c.workers()}", 30)
+            for host in ("h1", "h2"):
+                self.assertRegex(c[host].log, f"event=engine_verdict host={host} .*verdict=hung .*network device", host)
+            c.wait_idle()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -53,6 +53,7 @@ struct peer {
   ucp_ep_h endpoint = nullptr;
   bool known = false;    ///< the owner may have heard of it
   bool ready = false;    ///< greeted: anything may be sent
+  bool failed = false;   ///< UCX has ended it
   bool lost = false;     ///< reported; no new operation begins
   bool closing = false;  ///< UCX is closing the endpoint
   std::deque<std::unique_ptr<operation>> control_queue;
@@ -93,6 +94,7 @@ struct shared_state {
   std::atomic<std::uint64_t> control_bytes{0};
   std::atomic<std::uint64_t> pieces_sent{0};
   std::atomic<std::uint64_t> pieces_received{0};
+  std::atomic<std::uint64_t> device_changed{0};
 };
 
 /// Everything that touches UCX after start-up. Progress thread only.
@@ -206,6 +208,8 @@ class core {
   enum class ending : std::uint8_t { orderly, broken };
   /// Tells the owner, ends what was not begun; what UCX still works on ends when UCX says so.
   void lose(peer& gone, const error& why, ending how, bool tell);
+  /// A connection came to nothing before it stood.
+  void not_connected(const lane& via);
   /// UCX 1.13 fails assertions when an endpoint is closed that has not yet connected, or that
   /// failed to: an orderly end waits until the connection stands, and an endpoint that never did is
   /// kept (a few KiB) until the worker goes.
@@ -215,6 +219,7 @@ class core {
   /// Its process has ended: nobody writes any more, so what UCX still holds is nobody's concern.
   void abandon(peer& gone);
   void forget_if_over(peer& gone);
+  bool hangs(const lane& via) const;
 
   events& sink_;
   shared_state& shared_;

@@ -103,10 +103,13 @@ void core::handle(incoming& in) {
     // The pointer is only compared until it is found to be current: an earlier entry of the inbox
     // may have ended the peer.
     for (auto& [id, candidate] : peers_)
-      if (candidate.get() == in.failed)
+      if (candidate.get() == in.failed) {
+        in.failed->failed = true;
+        if (!in.failed->ready) not_connected(*in.via);
         return in.failed->lost ? fail_late(*in.failed)
                                : lose(*in.failed, to_error(in.status, "the KV connection failed"),
                                       ending::broken, in.failed->known);
+      }
     return;
   case incoming::kind::control:
     if (in.control.kind == control_kind::hello) return greet(in);
@@ -145,10 +148,13 @@ void core::accept(lane_kind kind, ucp_conn_request_h request) {
   auto& via = *lanes_[static_cast<std::size_t>(kind)];
   if (peers_.size() >= peers_max) return via.reject(request);
   auto& made = add_peer(next_id(), via);
-  if (auto endpoint = via.accept(request, &core::on_failure, &made))
+  if (auto endpoint = via.accept(request, &core::on_failure, &made)) {
     made.endpoint = *endpoint;
-  else
+  } else {
+    // UCX 1.13 leaves the other side waiting.
+    not_connected(via);
     return lose(made, endpoint.error(), ending::broken, false);
+  }
   if (shutting_down_) lose(made, {"cancelled", "this worker ends"}, ending::orderly, false);
 }
 

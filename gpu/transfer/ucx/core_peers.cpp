@@ -2,8 +2,10 @@
 #include "gpu/transfer/ucx/core.hpp"
 #include "gpu/transfer/ucx/library.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <random>
 #include <utility>
 
@@ -18,6 +20,15 @@ constexpr int drain_rounds_max = 10'000;
 std::uint64_t random_number() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32U) | device();
+}
+
+/// UCX 1.13 aborts the process when a worker is destroyed that has an endpoint whose connecting
+/// hangs.
+void keep_for_good(std::unique_ptr<lane> hanging) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::unique_ptr<lane>>;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(hanging));
 }
 
 /// The transports named in UCX's description of an endpoint: "lane[0]:  0:tcp/lo.0 md[0]".
@@ -164,6 +175,10 @@ void core::lose(peer& gone, const error& why, ending how, bool tell) {
     forget_if_over(*still);
 }
 
+void core::not_connected(const lane& via) {
+  if (via.device_changed()) ++shared_.device_changed;
+}
+
 void core::drop_unsent(peer& gone) {
   for (auto& unsent : gone.control_queue)
     if (unsent->release_after != nullptr)
@@ -259,6 +274,13 @@ std::string core::transports(peer_id id) {
   return names_of_transports(description);
 }
 
+bool core::hangs(const lane& via) const {
+  return via.handles_errors() &&
+         std::any_of(forgotten_.begin(), forgotten_.end(), [&](const auto& one) {
+           return one->via == &via && !one->ready && !one->failed;
+         });
+}
+
 void core::begin_shut_down() {
   shutting_down_ = true;
   std::vector<peer_id> all;
@@ -273,8 +295,13 @@ void core::end_shut_down() {
   for (auto& [id, known] : peers_) all.push_back(known->id);
   for (auto id : all)
     if (auto* still = find(id)) abandon(*still);
-  // Destroying a worker frees its endpoints and requests; nothing calls back after that.
-  for (auto& lane : lanes_) lane.reset();
+  // Destroying a worker frees its endpoints and requests; nothing calls back after that, nor
+  // without progress.
+  for (auto& lane : lanes_)
+    if (lane && hangs(*lane))
+      keep_for_good(std::move(lane));
+    else
+      lane.reset();
   end_settled(true);
   abandoned_.clear();
   forgotten_.clear();

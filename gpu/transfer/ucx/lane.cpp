@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 
 #include <cstring>
@@ -82,6 +83,26 @@ std::optional<socket_address> parse_ip(const std::string& text) {
     return made;
   }
   return std::nullopt;
+}
+
+bool same_ip(const sockaddr* a, const sockaddr* b) {
+  if (a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET)
+    return std::memcmp(&reinterpret_cast<const sockaddr_in*>(a)->sin_addr,
+                       &reinterpret_cast<const sockaddr_in*>(b)->sin_addr, sizeof(in_addr)) == 0;
+  return a->sa_family == AF_INET6 &&
+         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+}
+
+/// As UCX looks for it: the first device with that address. Empty: none.
+std::string device_of(const sockaddr* address) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return {};
+  std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  for (const auto* one = all; one != nullptr; one = one->ifa_next)
+    if (one->ifa_addr != nullptr && same_ip(one->ifa_addr, address)) return one->ifa_name;
+  return {};
 }
 
 ucs_status_t set_handler(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t callback,
@@ -168,7 +189,16 @@ expected<void> lane::listen(const lane_options& options, const lane_handlers& ha
     return unavailable(kind_, "asking for its listening port", status);
   auto first = reinterpret_cast<const std::byte*>(&chosen.sockaddr);
   address_.assign(first, first + where->size);
+  device_ = device_of(where->get());
   return ok;
+}
+
+bool lane::device_changed() const {
+  socket_address where;
+  if (device_.empty() || !where.assign(address_)) return false;
+  // While the address is nowhere, so is the wire.
+  const auto device = device_of(where.get());
+  return !device.empty() && device != device_;
 }
 
 expected<ucp_ep_h> lane::connect(std::span<const std::byte> address,

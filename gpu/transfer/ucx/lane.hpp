@@ -69,6 +69,10 @@ class lane {
   int wake_fd() const { return wake_fd_; }
   /// Whether a peer's death is noticed by the transport itself.
   bool handles_errors() const { return kind_ == lane_kind::network; }
+  /// Network lane: whether the address that it listens on is on another network device than when it
+  /// was opened. UCX goes by the names of devices that it found then, on either side of a
+  /// connection that is being made; those that stand go on.
+  bool device_changed() const;
 
   /// Errors: `peer_unreachable`. `on_failure(argument, ...)` is called inside `progress`.
   expected<ucp_ep_h> connect(std::span<const std::byte> address, ucp_err_handler_cb_t on_failure,
@@ -97,6 +101,7 @@ class lane {
   ucp_worker_h worker_ = nullptr;
   ucp_listener_h listener_ = nullptr;
   std::vector<std::byte> address_;
+  std::string device_;  ///< that its listening address is on; empty: on none, or on all
   int wake_fd_ = -1;
 };
 

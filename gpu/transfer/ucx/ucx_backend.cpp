@@ -165,8 +165,9 @@ class ucx_backend final : public backend {
   }
 
   wire_counters counters() const override {
-    return {shared_.sent_bytes,  shared_.received_bytes,  shared_.control_bytes,
-            shared_.pieces_sent, shared_.pieces_received, rounds_};
+    return {shared_.sent_bytes,    shared_.received_bytes,  shared_.control_bytes,
+            shared_.pieces_sent,   shared_.pieces_received, rounds_,
+            shared_.device_changed};
   }
 
   std::string transports(peer_id peer) const override {

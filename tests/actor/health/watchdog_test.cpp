@@ -94,11 +94,11 @@ TEST_CASE_METHOD(scene, "an engine that forgets jobs again and again is told of 
 TEST_CASE_METHOD(scene, "an engine whose tokenisers stand is told of once, though it steps") {
   is.stepping = false;
   is.preparing = {2, 3, 40, 10ms, 900};
-  is.transfer_rounds = 1;
+  is.transport.rounds = 1;
   std::vector<engine_judged> told;
   for (int i = 0; i < 20; ++i) {
     ++is.steps;
-    ++is.transfer_rounds;
+    ++is.transport.rounds;
     for (auto& x : report()) told.push_back(std::move(x));
   }
   REQUIRE(told.size() == 1);
@@ -109,7 +109,7 @@ TEST_CASE_METHOD(scene, "an engine whose tokenisers stand is told of once, thoug
 
 TEST_CASE_METHOD(scene, "an engine whose KV transport stands is told of once, though it steps") {
   is.stepping = false;
-  is.transfer_rounds = 300;
+  is.transport.rounds = 300;
   std::vector<engine_judged> told;
   for (int i = 0; i < 10; ++i) {
     ++is.steps;

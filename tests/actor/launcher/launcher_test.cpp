@@ -124,6 +124,7 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   d->setPreparingBytes(8'000);
   d->setTransferRounds(9);
   d->setTicksInside(true);
+  d->setTransferDeviceChanged(3);
   s.office->send({launcher_name({"decode/p/h0.0", "p", "h0", 0}), 0}, {"decode/p/h0.0", 101},
                  std::move(d).freeze().value());
   s.run();
@@ -144,7 +145,8 @@ TEST_CASE("an engine's reports go to the watchdog, and a hung one is killed and 
   CHECK(told[0].account.preparing.sign == 33);
   CHECK(told[0].account.preparing.computed == 250ms);
   CHECK(told[0].account.preparing.bytes == 8'000);
-  CHECK(told[0].account.transfer_rounds == 9);
+  CHECK(told[0].account.transport.rounds == 9);
+  CHECK(told[0].account.transport.device_changed == 3);
   auto judge = [&](std::uint64_t generation, health::verdict what) {
     caf::anon_send(s.launcher, health::engine_judged{
                                    "decode/p/h0.0",

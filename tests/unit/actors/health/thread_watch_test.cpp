@@ -133,23 +133,33 @@ TEST_CASE("a short hang_timeout doesn't make tokenisers quicker; a long one give
 TEST_CASE("a transport whose thread comes round is well, as is one without a thread") {
   transport_watch watch;
   transport_watch::time_point now{1h};
-  for (int i = 0; i < 1'000; ++i) REQUIRE_FALSE(watch.judge(0, now += 1s));
-  for (std::uint64_t i = 1; i < 1'000; ++i) REQUIRE_FALSE(watch.judge(i, now += 4s));
+  for (int i = 0; i < 1'000; ++i) REQUIRE_FALSE(watch.judge({.rounds = 0}, now += 1s));
+  for (std::uint64_t i = 1; i < 1'000; ++i) REQUIRE_FALSE(watch.judge({.rounds = i}, now += 4s));
 }
 
 TEST_CASE("a transport whose thread stands is found, but not the time in which all stood") {
   const transport_limits limits;
   transport_watch watch{limits};
   transport_watch::time_point now{1h};
-  CHECK_FALSE(watch.judge(10, now));
-  CHECK_FALSE(watch.judge(10, now += 1h));
-  CHECK_FALSE(watch.judge(10, now += 10ms));
-  CHECK_FALSE(watch.judge(11, now += 1s));
+  CHECK_FALSE(watch.judge({.rounds = 10}, now));
+  CHECK_FALSE(watch.judge({.rounds = 10}, now += 1h));
+  CHECK_FALSE(watch.judge({.rounds = 10}, now += 10ms));
+  CHECK_FALSE(watch.judge({.rounds = 11}, now += 1s));
   auto waited = 0ms;
   std::optional<std::string> found;
-  for (; !found && waited < 1h; waited += report) found = watch.judge(11, now += report);
+  for (; !found && waited < 1h; waited += report)
+    found = watch.judge({.rounds = 11}, now += report);
   REQUIRE(found);
   CHECK(waited <= limits.still_max + 2 * report);
   CHECK_THAT(*found, Catch::Contains("not come round for"));
-  CHECK_FALSE(watch.judge(12, now += report));
+  CHECK_FALSE(watch.judge({.rounds = 12}, now += report));
+}
+
+TEST_CASE("a transport that cannot be connected with any more is found at once") {
+  transport_watch watch;
+  transport_watch::time_point now{1h};
+  CHECK_FALSE(watch.judge({.rounds = 10}, now));
+  const auto found = watch.judge({.rounds = 20, .device_changed = 2}, now += report);
+  REQUIRE(found);
+  CHECK_THAT(*found, Catch::Contains("2 connections") && Catch::Contains("network device"));
 }

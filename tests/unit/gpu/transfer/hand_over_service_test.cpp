@@ -290,6 +290,41 @@ TEST_CASE("while others send, no job takes more than half of the buffers") {
   CHECK(w.prefill->acquire_piece_buffer(key, 10) != nullptr);
 }
 
+TEST_CASE("jobs for one decode worker leave buffers for another's") {
+  workers w("memory", 4);
+  auto swift = w.make(4, 5);
+  const job_key other{{1, 3}, 0, 1};
+  const job_key third{{1, 4}, 0, 1};
+  auto to_swift = w.job();
+  to_swift.key = third;
+  to_swift.peer = swift->local_address();
+  notes at_swift;
+  REQUIRE(swift->expect({third, token, 1}, at_swift.receiver()));
+  REQUIRE(w.prefill->start_send(to_swift, w.at_prefill.sender()));
+  w.fabric.pump();
+  REQUIRE(at_swift.has("open"));
+  swift->refuse(third, {"kv_exhausted", "it is known now, and has nothing to do"});
+  w.fabric.pump();
+
+  auto second = w.job();
+  second.key = other;
+  REQUIRE(w.prefill->start_send(w.job(), w.at_prefill.sender()));
+  REQUIRE(w.prefill->start_send(std::move(second), w.at_prefill.sender()));
+  auto a = w.prefill->acquire_piece_buffer(key, 10);
+  auto b = w.prefill->acquire_piece_buffer(other, 10);
+  CHECK((a && b));
+  CHECK(w.prefill->acquire_piece_buffer(key, 10) == nullptr);
+  CHECK(w.prefill->acquire_piece_buffer(other, 10) == nullptr);
+  // The transport may hold a buffer for longer than its job lasts.
+  w.prefill->cancel(key, {"client_gone", "x"});
+  CHECK(w.prefill->acquire_piece_buffer(other, 10) == nullptr);
+
+  REQUIRE(w.prefill->start_send(to_swift, w.at_prefill.sender()));
+  CHECK(w.prefill->acquire_piece_buffer(third, 10) != nullptr);
+  a.reset();
+  CHECK(w.prefill->acquire_piece_buffer(other, 10) != nullptr);
+}
+
 TEST_CASE(
     "a job that asks for a buffer in vain fails at the deadline; one that doesn't ask waits") {
   notes at_other;
