@@ -25,22 +25,27 @@ class drain_rate {
       const double dt = std::max(0.0, seconds(now - last_).count());
       const double keep = std::exp(-dt / drain_memory_s);
       mu_ = mu_ * keep + mu;
-      time_ = time_ * keep + dt;
+      time_ = time_ * keep + drain_memory_s * (1 - keep);
     }
+    usual_ += (mu - usual_) * (usual_ > 0 ? usual_weight : 1);
     last_ = now;
   }
   double per_second() const { return time_ >= drain_measured_s ? mu_ / time_ : expected_; }
   bool measured() const { return time_ >= drain_measured_s; }
   /// MU that have flowed, so to speak, since the last one began: it comes in whole requests, the
-  /// work behind it does not.
+  /// work behind it does not. A usual one at most: where none begins for long, nothing flows.
   double since_last(time_point now) const {
-    return last_ == time_point{} ? 0 : per_second() * std::max(0.0, seconds(now - last_).count());
+    if (last_ == time_point{}) return 0;
+    return std::min(usual_, per_second() * std::max(0.0, seconds(now - last_).count()));
   }
 
  private:
+  static constexpr double usual_weight = 0.05;  ///< of the newest
+
   double expected_;
   double mu_ = 0;
   double time_ = 0;
+  double usual_ = 0;  ///< MU of one
   time_point last_{};
 };
 

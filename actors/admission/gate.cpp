@@ -392,7 +392,8 @@ void gate::pump(const std::string& model, model_state& m, time_point now,
     begin(*r, model, m, now);
     out.push_back({r->id, std::nullopt});
   }
-  for (const auto& r : m.queue.take_late(now)) {
+  const auto late = m.queue.take_late(now);
+  for (const auto& r : late) {
     const auto w = waiting_.find(r.id);
     const bool own = now >= w->second.deadline;
     waiting_.erase(w);
@@ -401,8 +402,9 @@ void gate::pump(const std::string& model, model_state& m, time_point now,
                                        "The request waited until its time was over."}
                              : too_late(p, m, r, now)});
     ++p.refused[out.back().why->reason];
-    forget_if_over({r.tenant, model});
   }
+  // Several of one tenant may have been late.
+  for (const auto& r : late) forget_if_over({r.tenant, model});
 }
 
 std::vector<verdict> gate::pump(time_point now) {

@@ -197,7 +197,7 @@ def open_loop(cluster, build, rate, duration_s, *more):
 
 @bar("overload")
 def overload(build):
-    """Five times what the engines can do, by tenants with nothing set but a share: goodput, the first token's time of who is let in, and what the others are told.
+    """Five times what the engines can do, by a tenant with a share and `keep_latency`: goodput, the first token's time of who is let in, and what the others are told.
 
     Capacity is what the engines give in a closed loop without any tenants, so without admission: the better of as many requests at a time as there are slots, and a quarter more. "Uncontended" is an open loop at 70 % of that: a person would call
     a fleet at 70 % healthy, and arrivals at random meet each other there, as everywhere; p95 at 10 %, where nobody meets anybody, is printed beside it.
@@ -213,7 +213,7 @@ def overload(build):
             capacity, rate = max((capacity, rate), (tokens, requests))
     made = subprocess.run([program(build), "key", "create", "acme"], check=True, capture_output=True, text=True).stdout
     key, digest = re.search(r"tr-[\w-]+", made).group(), re.search(r'keys = \["(\w+)"\]', made).group(1)
-    tenant = f'\n[[tenant]]\nname = "acme"\nkeys = ["{digest}"]\nmodels = ["m"]\n\n[[tenant.limit]]\nmodel = "m"\nbest_effort_weight = 1\n'
+    tenant = f'\n[[tenant]]\nname = "acme"\nkeys = ["{digest}"]\nmodels = ["m"]\n\n[[tenant.limit]]\nmodel = "m"\nbest_effort_weight = 1\nkeep_latency = true\n'
     with overload_cluster(build, tenant) as cluster:
         ttft = {}
         for part, duration in ((LIGHT_PART, LIGHT_S), (UNCONTENDED_PART, UNCONTENDED_S)):

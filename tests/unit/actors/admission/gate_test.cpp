@@ -384,6 +384,36 @@ TEST_CASE("what a tenant removed from the file has running is the last of it", "
   CHECK(d.g.accounts(at(0.3)).size() == 1);
 }
 
+TEST_CASE("several late requests of a tenant that was removed are all told", "[admission]") {
+  // How it can fail: with the first one the tenant is forgotten, and the second has none.
+  desk d{{limits("a", 0, 1), limits("b", 0, 1)}, 1};
+  d.pump(0);
+  REQUIRE_FALSE(d.arrive("b", 1, 0));
+  CHECK(d.pump(0).size() == 1);
+  for (int i = 0; i < 2; ++i) REQUIRE_FALSE(d.arrive("a", 1, 0));
+  d.g.set_limits({limits("b", 0, 1)}, at(0.1));
+  const auto told = d.pump(30);
+  REQUIRE(told.size() == 2);
+  for (const auto& v : told) CHECK(v.why);
+  CHECK(d.g.accounts(at(30)).size() == 1);
+}
+
+TEST_CASE("where nothing begins for long, nothing is taken to flow, and it is forgotten soon",
+          "[admission]") {
+  drain_rate r;
+  double now = 0;
+  for (int i = 0; i <= 200; ++i) r.began(1, true, at(now += 0.25));
+  CHECK(r.per_second() == Approx(4).epsilon(0.1));
+  CHECK(r.since_last(at(now + 0.1)) == Approx(0.4).epsilon(0.1));
+  CHECK(r.since_last(at(now + 300)) <= 1);
+  // Starved for five minutes, then served as before.
+  r.began(1, true, at(now += 300));
+  for (int i = 0; i < 20; ++i) r.began(1, true, at(now += 0.25));
+  CHECK(r.per_second() > 1);
+  for (int i = 0; i < 80; ++i) r.began(1, true, at(now += 0.25));
+  CHECK(r.per_second() > 3.2);
+}
+
 TEST_CASE("a request is settled by the limits that it began with", "[admission]") {
   // How it can fail: a tenant that loses its weight in between owes as much as nobody ever pays
   // back, and waits behind all others for good.
