@@ -254,20 +254,18 @@ class outage {
     control_away_ = true;
     tell([] { return std::string{"the control host dies"}; });
     world_.kill_node(control_host, false);
-    const auto later = [this](double share, void (outage::*what)()) {
+    const auto later = [this](double share, auto what) {
       const std::chrono::nanoseconds whole = options_.outage;
       world_.when().after(std::chrono::nanoseconds{static_cast<std::int64_t>(
                               static_cast<double>(whole.count()) * share)},
-                          no_process, [this, what] { (this->*what)(); });
+                          no_process, what);
     };
     // With 40 engines these are one in ten.
-    later(0.2, &outage::replace_by_drain);
-    later(0.4, &outage::replace_by_kill);
-    if (options_.gateway_restarts) later(0.5, &outage::take_gateway_out);
-    later(0.7, &outage::replace_machine);
+    later(0.2, [this] { replace(false, &outage::by_drain); });
+    later(0.4, [this] { replace(false, &outage::by_kill); });
+    if (options_.gateway_restarts) later(0.5, [this] { take_gateway_out(); });
+    later(0.7, [this] { replace(true, &outage::by_loss); });
   }
-
-  std::string draw(const std::vector<std::string>& all) { return all[random_.index(all.size())]; }
 
   /// Engines, or their machines, that have something to do.
   std::vector<std::string> busy(bool their_machines) {
@@ -282,11 +280,16 @@ class outage {
       if (s.prefill == engine || s.decode == engine) ++result_.hit;
   }
 
-  void replace_by_drain() {
-    const auto all = busy(false);
+  /// With one of those, as soon as there is one.
+  void replace(bool machine, void (outage::*how)(const std::string& which)) {
+    const auto all = busy(machine);
     if (all.empty())
-      return world_.when().after(busy_interval, no_process, [this] { replace_by_drain(); });
-    const auto engine = draw(all);
+      return world_.when().after(busy_interval, no_process,
+                                 [this, machine, how] { replace(machine, how); });
+    (this->*how)(all[random_.index(all.size())]);
+  }
+
+  void by_drain(const std::string& engine) {
     touched_.insert(world_.engine(engine)->host());
     by_order_.insert(engine);
     tell([&] { return engine + " is drained, and started again"; });
@@ -300,22 +303,14 @@ class outage {
       world_.when().within(p, [&] { caf::anon_send(d, o); });
   }
 
-  void replace_by_kill() {
-    const auto all = busy(false);
-    if (all.empty())
-      return world_.when().after(busy_interval, no_process, [this] { replace_by_kill(); });
-    const auto engine = draw(all);
+  void by_kill(const std::string& engine) {
     touched_.insert(world_.engine(engine)->host());
     tell([&] { return engine + " is killed"; });
     count_hit(engine);
     world_.engine(engine)->exit({true, SIGKILL});
   }
 
-  void replace_machine() {
-    const auto all = busy(true);
-    if (all.empty())
-      return world_.when().after(busy_interval, no_process, [this] { replace_machine(); });
-    const auto host = draw(all);
+  void by_loss(const std::string& host) {
     touched_.insert(host);
     tell([&] { return "machine " + host + " is lost"; });
     for (const auto* e : world_.living_engines())
