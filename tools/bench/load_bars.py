@@ -3,13 +3,12 @@
 import collections
 import json
 import random
-import re
 import signal
 import statistics
 import subprocess
 import time
 
-from measures import bar, program, running
+from measures import bar, new_key, program, running
 
 # -- what clients saw ---------------------------------------------------------
 
@@ -211,8 +210,7 @@ def overload(build):
             tokens, requests = goodput(answers, SETTLE_S, end)
             print(f"    {connections} requests at a time, no admission: {tokens:.0f} tokens/s, {requests:.1f} requests/s, p95 TTFT {p95_ttft(answers, SETTLE_S, end):.0f} ms", flush=True)
             capacity, rate = max((capacity, rate), (tokens, requests))
-    made = subprocess.run([program(build), "key", "create", "acme"], check=True, capture_output=True, text=True).stdout
-    key, digest = re.search(r"tr-[\w-]+", made).group(), re.search(r'keys = \["(\w+)"\]', made).group(1)
+    key, digest = new_key(build, "acme")
     tenant = f'\n[[tenant]]\nname = "acme"\nkeys = ["{digest}"]\nmodels = ["m"]\n\n[[tenant.limit]]\nmodel = "m"\nbest_effort_weight = 1\nkeep_latency = true\n'
     with overload_cluster(build, tenant) as cluster:
         ttft = {}

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
@@ -106,6 +107,12 @@ class Answer:
 
     def timeline(self, cluster):
         return cluster.timeline(self.id)
+
+
+def new_key(build, tenant):
+    """A key for the tenant, and its hash as a cluster file wants it."""
+    made = subprocess.run([program(build), "key", "create", tenant], check=True, capture_output=True, text=True).stdout
+    return re.search(r"tr-[\w-]+", made).group(), re.search(r'keys = \["(\w+)"\]', made).group(1)
 
 
 def settle(cluster, limit_s=10.0):

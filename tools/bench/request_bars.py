@@ -6,10 +6,8 @@ what it costs to wake a thread is what it costs there; engine and load generator
 
 import contextlib
 import os
-import re
-import subprocess
 
-from measures import GEMMA, bar, bench, program, running
+from measures import GEMMA, bar, bench, new_key, running
 
 # A prompt of 400 KB is some 100,000 tokens; of 64 KB, 32 at a time.
 CONTEXT_TOKENS, KV_TOKENS = 131072, 1048576
@@ -19,8 +17,7 @@ KIB = 1024
 
 def new_tenant(build):
     """A key, and the lines of the cluster file that know it: under a limit that nothing here reaches, and with no end to waiting for capacity."""
-    made = subprocess.run([program(build), "key", "create", "measured"], capture_output=True, text=True, check=True).stdout
-    key, hashed = re.search(r"tr-[\w-]+", made).group(), re.search(r'keys = \["(\w+)"\]', made).group(1)
+    key, hashed = new_key(build, "measured")
     return key, f'\n[[tenant]]\nname = "measured"\nkeys = ["{hashed}"]\nmodels = ["m"]\n[[tenant.limit]]\nmodel = "m"\nguaranteed_mu_per_minute = 1000000000\nwait_max = "1h"\n'
 
 
