@@ -1,4 +1,5 @@
-// Connections over UCX that cannot come to stand.
+// Connections over UCX that cannot come to stand. A program of its own: UCX 1.13 leaks a little of
+// each such connection, and what the other tests leak shall be seen.
 #include "gpu/transfer/ucx/address.hpp"
 #include "tests/unit/gpu/transfer/endpoint_fixture.hpp"
 
@@ -11,6 +12,10 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+
+// NOLINTNEXTLINE(bugprone-reserved-identifier): LeakSanitizer's name for it
+extern "C" const char* __lsan_default_suppressions();
+const char* __lsan_default_suppressions() { return "leak:ucs_malloc\nleak:ucs_calloc\n"; }
 
 using namespace troupe;
 using namespace troupe::transfer;
