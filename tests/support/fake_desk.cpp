@@ -196,7 +196,7 @@ void fake_desk::run(const std::shared_ptr<job>& j) {
   } else if (model == "forgotten") {
     to.on_accepted(0, 11, 0, {});
   } else if (model != "lost") {
-    const auto last = j->s.prompts.size() - (model == "late" ? 1 : 0);
+    const auto last = static_cast<std::uint16_t>(j->s.prompts.size() - (model == "late" ? 1 : 0));
     for (std::uint16_t p = 0; p < last; ++p) answer(*j, p, prompt_tokens, completion_tokens);
     if (model == "late")
       to.on_failed({.http_status = 400,

@@ -130,7 +130,7 @@ class translator {
       const auto body = sequence(0);
       out += (from_start ? "" : anything()) + body + (take("$") ? "" : anything());
       if (!take("|")) break;
-      out += "|";
+      out += '|';
     }
     if (!left_.empty())
       throw unsupported(left_[0] == ')' ? "`)` without a group" : "an anchor inside");
@@ -183,7 +183,7 @@ class translator {
   std::string group(int depth) {
     if (depth >= pattern_depth_max)
       throw unsupported(fmt::format("groups nested deeper than {} levels", pattern_depth_max));
-    if (left_.starts_with("?")) {
+    if (left_.starts_with('?')) {
       for (const char* around : {"?=", "?!", "?<=", "?<!"})
         if (left_.starts_with(around))
           throw unsupported(fmt::format("`({}...)`, which looks around", around));
@@ -211,7 +211,7 @@ class translator {
     } else if (take("{")) {
       const auto low = count();
       std::optional<int> high = low;
-      if (take(",")) high = left_.starts_with("}") ? std::nullopt : std::optional{count()};
+      if (take(",")) high = left_.starts_with('}') ? std::nullopt : std::optional{count()};
       if (!take("}")) throw unsupported("`{` that begins no repetition");
       if (high && *high < low) throw unsupported(fmt::format("`{{{},{}}}`", low, *high));
       out = high ? fmt::format("{{{},{}}}", low, *high) : fmt::format("{{{},}}", low);
@@ -241,7 +241,7 @@ class translator {
     while (!take("]")) {
       if (left_.empty()) throw unsupported("`[` without an end");
       const auto from = character(true);
-      if (!left_.starts_with("-") || left_.starts_with("-]")) {
+      if (!left_.starts_with('-') || left_.starts_with("-]")) {
         set.add(from);
         continue;
       }
@@ -340,7 +340,7 @@ class translator {
       do {
         value = value * 16 + hex(1);
         if (value > last_code_point) throw unsupported("a code point that there is none of");
-      } while (!left_.starts_with("}"));
+      } while (!left_.starts_with('}'));
       take("}");
       return value;
     }

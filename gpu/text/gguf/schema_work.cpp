@@ -66,8 +66,8 @@ class pattern_measure {
   }
 
   void skip_class() {
-    if (left_.starts_with("^")) left_.remove_prefix(1);
-    if (left_.starts_with("]")) left_.remove_prefix(1);
+    if (left_.starts_with('^')) left_.remove_prefix(1);
+    if (left_.starts_with(']')) left_.remove_prefix(1);
     while (!left_.empty() && left_.front() != ']')
       left_.remove_prefix(left_.front() == '\\' && left_.size() > 1 ? 2 : 1);
     if (!left_.empty()) left_.remove_prefix(1);
@@ -76,7 +76,7 @@ class pattern_measure {
   /// The largest number in `{m,n}` here; 1 without one.
   std::size_t repetition() {
     fixed_ = true;
-    if (!left_.starts_with("{")) return 1;
+    if (!left_.starts_with('{')) return 1;
     std::size_t most = 0, number = 0;
     while (!left_.empty() && left_.front() != '}') {
       left_.remove_prefix(1);

@@ -25,7 +25,7 @@ std::string instructions(const common_chat_templates_inputs& inputs) {
 void describe_tools(common_chat_templates_inputs& inputs) {
   for (auto& message : inputs.messages) {
     for (const auto& call : message.tool_calls) {
-      if (!message.content.empty()) message.content += "\n";
+      if (!message.content.empty()) message.content += '\n';
       message.content += "<tool_call>\n{\"name\": " + common_json::make(call.name).dump() +
                          ", \"arguments\": " + (call.arguments.empty() ? "{}" : call.arguments) +
                          "}\n</tool_call>";

@@ -222,7 +222,7 @@ TEST_CASE("a job that its engine forgets goes on elsewhere, and nobody else noti
   fleet f;
   for (int i = 0; i < 2; ++i) {
     const auto index = std::to_string(i);
-    const auto generation = static_cast<std::uint64_t>(i + 1);
+    const auto generation = static_cast<std::uint64_t>(i) + 1;
     if (apart) f.add("prefill/p/a." + index, generation + 2, msg::Role::PREFILL);
     f.add((apart ? "decode/p/a." : "both/p/a.") + index, generation,
           apart ? msg::Role::DECODE : msg::Role::BOTH);

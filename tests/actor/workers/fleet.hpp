@@ -190,7 +190,7 @@ struct fleet : deterministic_system {
     w.shards = shards;
     w.office = office;
     w.host = m->host;
-    w.text = text;
+    w.text = std::move(text);
     w.hand_over = m->hand_over;
     w.offload = [this](std::function<void()> task) {
       if (on_offload) on_offload();

@@ -69,7 +69,7 @@ TEST_CASE("books that balance have no line, with work and at rest") {
   rest.engines = {idle};
   CHECK(check_books({rest}) == lines{});
   CHECK(sum({rest}).zero());
-  for (auto hold : std::vector<std::function<void(host_books::engine_part&)>>{
+  for (const auto& hold : std::vector<std::function<void(host_books::engine_part&)>>{
            [](auto& e) { e.early_opens = 1; }, [](auto& e) { e.buffers_free = 3; },
            [](auto& e) { e.assembling_bytes = 9; }}) {
     auto not_quite = rest;

@@ -162,7 +162,7 @@ TEST_CASE("the thread that faults says what it was at, and what others did is no
   if (child == 0) {
     auto opened = open_shared_board((*board)->descriptor());
     if (!opened) ::_exit(1);
-    const auto mine = *opened;
+    const auto& mine = *opened;
     for (int number : {SIGABRT, SIGSEGV}) std::signal(number, SIG_DFL);  // they are the test's
     name_faulting_thread(mine);
     auto fault = [&] { std::raise(how); };

@@ -204,7 +204,7 @@ TEST_CASE("bad chats are refused by name", "[gateway]") {
                            std::string(100, ']') + "}";
   std::string many_biases = R"("logit_bias":{"0":1)";
   for (int i = 1; i <= 1'024; ++i) many_biases += ",\"" + std::to_string(i) + "\":1";
-  many_biases += "}";
+  many_biases += '}';
   const std::vector<row> rows = {
       // the body itself
       {"", "invalid_json", ""},
