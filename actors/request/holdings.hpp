@@ -84,7 +84,7 @@ class held_route {
   ~held_route();
   held_route(const held_route&) = delete;
   held_route& operator=(const held_route&) = delete;
-  /// The prefill worker has done its share: other prompts can be leased to it.
+  /// The prompt is computed: others can be leased to that worker.
   void prefill_done();
   /// The prompt is no longer under suspicion: others that are can come to these workers.
   void cleared();

@@ -509,11 +509,15 @@ struct request_state {
     case stream_ledger::verdict::fresh:
       break;
     }
+    const bool first = l->came_tokens == 0;
     l->came_tokens += delta.getIds().size();
     if (l->came_tokens >= l->survival_tokens(what->choices)) got_on(*l);
     if (account.ttft_ms < 0) account.ttft_ms = elapsed_ms();
     what->client->on_delta(l->prompt, delta);
-    if (!l->ledger.all_done()) return;
+    if (!l->ledger.all_done()) {
+      if (first && l->route && !l->prefill) l->route->prefill_done();
+      return;
+    }
     if (delta.hasCost())
       work.told(l->decode->worker().name, key_of(*l), engine::read(delta.getCost()));
     finish(*l);

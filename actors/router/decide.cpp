@@ -180,12 +180,15 @@ void router_policy::weigh(const question& k, std::vector<candidate>& found,
   // Of one that is new, or out of sight until now, what the others do is expected.
   const double work = usual_work(found);
   const double crowded = congestion(work);
+  const auto lately = [&](const candidate& c) { return c.w->lately + work * c.w->unseen; };
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& c : found) least = std::min(least, lately(c));
   for (auto& c : found) {
     if (c.queue < 0) c.queue = usual + static_cast<double>(c.w->prefill_us) / 1e6;
     c.compute = c.w->prefill(k.prompt, c.cached);
     c.weight = k.popular ? limits_.others_weight
                          : std::max(limits_.others_weight, limits_.crowded_weight * crowded);
-    c.trend = trend_weight * crowded * (c.w->lately + work * c.w->unseen);
+    c.trend = std::min(trend_weight * crowded * (lately(c) - least), c.w->prefill(k.prompt, 0));
     c.pressure = prefills_only ? 0 : pressure(*c.w, k);
   }
 }

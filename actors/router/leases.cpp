@@ -51,8 +51,7 @@ router_policy::share router_policy::share_of(const candidate& c, std::uint32_t p
   s.generation = c.w->entry.generation;
   s.tokens = std::uint64_t{prefill} + answer;
   if (prefill > 0) s.prefill_us = us(costs.prefill_seconds(k.prompt, k.prompt - prefill));
-  if (answer > 0)
-    s.decode_us = us(costs.decode_seconds(k.prompt, answer, costs.about().usual_batch));
+  if (answer > 0) s.decode_us = us(c.w->decode(k.prompt, answer));
   s.kv_tokens = kv_tokens;
   return s;
 }
@@ -78,8 +77,12 @@ void router_policy::release(std::uint64_t id) {
 
 void router_policy::release_prefill(std::uint64_t id) {
   auto i = leases_.find(id);
-  if (i == leases_.end() || i->second.prefill.who == nobody) return;
+  if (i == leases_.end()) return;
   auto& l = i->second;
+  if (l.prefill.who == nobody) {
+    if (auto* w = incarnation(l.decode.who, l.decode.generation)) l.decode.prefilled(*w);
+    return;
+  }
   if (auto* w = incarnation(l.prefill.who, l.prefill.generation))
     l.prefill.take_from(*w, l.quarantine);
   l.prefill = {};

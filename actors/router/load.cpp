@@ -18,25 +18,41 @@ void router_policy::share::put_on(worker& w, bool quarantine) {
 }
 
 void router_policy::share::take_from(worker& w, bool quarantine) const {
+  share{*this}.prefilled(w);
   w.leased_tokens -= tokens;
   --w.leases;
   if (quarantine) --w.quarantined;
-  w.prefill_us -= prefill_us;
   w.decode_us -= decode_us;
   w.kv_tokens -= kv_tokens;
-  if (interval == w.interval)
-    w.since_us[0] -= prefill_us;
-  else if (interval + 1 == w.interval)
-    w.since_us[1] -= prefill_us;
+}
+
+void router_policy::share::prefilled(worker& w) {
+  w.prefill_us -= prefill_us;
+  if (const auto age = w.interval - interval; age <= 1) w.since_us[age] -= prefill_us;
+  prefill_us = 0;
 }
 
 /// The report knows of everything that had arrived, whichever shard sent it, and of what was
 /// computed since. What was granted shortly before may have been on its way: the larger of both
-/// counts. What was granted since comes on top.
+/// counts.
+void router_policy::set_queue(worker& w, double reported) {
+  const auto seconds = [](std::uint64_t us) { return static_cast<double>(us) / 1e6; };
+  w.reported_rest = std::max(0.0, reported - seconds(w.since_us[1]));
+  w.reported_others = std::max(0.0, w.reported_rest -
+                                        seconds(w.prefill_us - w.since_us[1] - w.since_us[0]));
+}
+
+/// This shard's own prompts until they are computed (of older ones no more than was reported:
+/// whoever computes them may not say so), what others had there, as time works it off, and what
+/// they will have granted since then.
 std::optional<double> router_policy::known_queue(const worker& w, time_point now) const {
   if (!w.reported || now - w.reported_at > report_stale_after) return {};
-  return std::max(w.reported_queue, static_cast<double>(w.since_us[1]) / 1e6) +
-         static_cast<double>(w.since_us[0]) / 1e6 * limits_.shards;
+  const auto seconds = [](std::uint64_t us) { return static_cast<double>(us) / 1e6; };
+  const auto passed = std::max(0.0, std::chrono::duration<double>(now - w.reported_at).count());
+  const auto older = seconds(w.prefill_us - w.since_us[1] - w.since_us[0]);
+  return std::min(older, w.reported_rest) +
+         std::max(0.0, w.reported_others - passed * prefill_share_assumed) +
+         seconds(w.since_us[1]) + seconds(w.since_us[0]) * limits_.shards;
 }
 
 double router_policy::pressure(const worker& w, const question& k) {

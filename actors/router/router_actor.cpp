@@ -69,12 +69,19 @@ msg::TransferPlan wire_plan(plan p) {
 }
 
 worker_report read(msg::WorkerReport::Reader r) {
-  return {r.getRunning(),         r.getQueued(),
-          r.getQueuedTokens(),    r.getKvUsedTokens(),
-          r.getKvCachedTokens(),  r.getKvTotalTokens(),
-          r.getPrefilledTokens(), r.getSampledTokens(),
-          r.getBytesPerToken(),   r.getIdle(),
-          r.getBusyUs(),          r.getPreparing() + r.getUnprepared()};
+  return {r.getRunning(),
+          r.getQueued(),
+          r.getQueuedTokens(),
+          r.getKvUsedTokens(),
+          r.getKvCachedTokens(),
+          r.getKvTotalTokens(),
+          r.getPrefilledTokens(),
+          r.getSampledTokens(),
+          r.getBytesPerToken(),
+          r.getIdle(),
+          r.getBusyUs(),
+          r.getSteps(),
+          r.getPreparing() + r.getUnprepared()};
 }
 
 std::uint64_t random_lease() {

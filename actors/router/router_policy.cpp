@@ -57,8 +57,14 @@ void router_policy::worker::set_costs(capacity::cost_model c) {
   costs = std::move(c);
   prefill_seconds = costs.in_seconds().alpha;
   prefill_growth = costs.in_seconds().alpha2;
-  other_stream = static_cast<float>(
-      costs.decode_seconds(other_prompt_tokens, other_answer_tokens, costs.about().usual_batch));
+  other_stream = static_cast<float>(decode(other_prompt_tokens, other_answer_tokens));
+}
+
+double router_policy::worker::decode(std::uint32_t prompt, std::uint32_t answer) const {
+  const auto alone = costs.decode_seconds(prompt, answer, costs.about().usual_batch);
+  return costs.origin() == capacity::provenance::calibrated
+             ? alone
+             : alone / std::max<std::uint32_t>(1, slots);
 }
 
 void router_policy::worker::set_loaded_costs() {
@@ -186,7 +192,7 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
   if (!believed) w.last.bytes_per_token = 0;
   w.reported = true;
   w.reported_at = now;
-  if (w.speeds.add(r.prefilled_tokens, r.sampled_tokens, r.busy_us) &&
+  if (w.speeds.add(r.prefilled_tokens, r.sampled_tokens, r.busy_us, r.passes) &&
       !calibrated_.contains(w.entry.pool))
     w.set_costs(capacity::cost_model::from_speeds(w.speeds.prefill_tokens_per_second(),
                                                   w.speeds.decode_tokens_per_second(), {}, name));
@@ -197,7 +203,6 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
              calibrated ? double{w.other_stream} / other_answer_tokens : 0, now);
   w.lately = static_cast<float>(w.work.seconds());
   w.unseen = static_cast<float>(w.work.unseen());
-  w.reported_queue = static_cast<double>(r.queued_tokens) * w.prefill_seconds;
   w.kv_used = r.kv_used;
   w.kv_total = r.kv_total > 0 ? r.kv_total : w.entry.kv_tokens;
   const auto streams = r.running + r.queued + r.preparing;
@@ -208,6 +213,7 @@ void router_policy::report(const std::string& name, std::uint64_t generation,
     w.since_us[0] = 0;
     ++w.interval;
   }
+  set_queue(w, static_cast<double>(r.queued_tokens) * w.prefill_seconds);
 }
 
 bool router_policy::prefixes(const std::string& name, std::uint64_t generation,

@@ -47,7 +47,7 @@ struct router_limits {
   /// The same for each unit of congestion (busy / idle share of the workers that may be chosen, as
   /// the time in a queue grows with it), where that is more: in a fleet that is busy, work done
   /// twice delays everybody, in an idle one nobody.
-  double crowded_weight = 50;
+  double crowded_weight = 60;
 };
 
 /// Until a model's prompts have been measured.
@@ -70,6 +70,9 @@ inline constexpr std::chrono::milliseconds report_interval_min{500};
 /// A worker that says nothing is unknown, not idle: it is taken to be as busy as the others that
 /// do, up to this.
 inline constexpr double unknown_queue_seconds_max = 1;
+/// What others have queued there, by a report, is worked off at this speed until the next one: some
+/// of the engine's time goes into answers.
+inline constexpr double prefill_share_assumed = 0.75;
 /// What is being decoded delays a newcomer's first token little, but each slows the others: the
 /// weight of a second of it against one of prefill.
 inline constexpr double decode_weight = 0.125;
@@ -80,7 +83,9 @@ inline constexpr double congestion_max = 2;
 /// worker: those that follow find it there, too, instead of all waiting for the one that has it.
 inline constexpr double popular_prompts = 4;
 /// Conversations go on where they are: what a worker did lately it will have to do again. The
-/// weight of a second of it, for each unit of congestion, against one of its queue.
+/// weight of a second of it, beyond what the least busy one did, for each unit of congestion,
+/// against one of its queue. No request waits longer for it than it takes to be computed: a worker
+/// whose turn it is not would have nothing to do meanwhile.
 inline constexpr double trend_weight = 0.25;
 /// Streams of other shards are counted as such ones.
 inline constexpr std::uint32_t other_prompt_tokens = 1'024;
@@ -167,6 +172,7 @@ struct worker_report {
   float bytes_per_token = 0;
   bool idle = false;
   std::uint64_t busy_us = 0;
+  std::uint64_t passes = 0;
   std::uint32_t preparing = 0;  ///< prompts on their way to the engine: at tokenisers, or before
 };
 
@@ -214,7 +220,8 @@ class router_policy {
 
   std::variant<route_choice, route_refusal> decide(const route_query& q);
   void release(std::uint64_t lease);
-  /// The prefill worker's share only: decode goes on.
+  /// Its prompt is computed: a prefill worker has done its share, and of one that does both the
+  /// answer is left.
   void release_prefill(std::uint64_t lease);
   /// The prompt has proved harmless; it goes on.
   void clear(std::uint64_t lease);
@@ -301,7 +308,8 @@ class router_policy {
     bool reported = false;
     float unseen = 1;  ///< the part of `lately` that nobody knows
     time_point reported_at{};
-    double reported_queue = 0;  ///< seconds, by its last report
+    double reported_rest = 0;    ///< seconds, by its last report, without `since_us[1]`
+    double reported_others = 0;  ///< of that, what no lease of this shard explains
     // Prefill granted since the last report, and between that and the one before.
     std::uint64_t since_us[2] = {0, 0};
     std::uint64_t prefill_us = 0;  ///< of this shard's leases
@@ -340,6 +348,10 @@ class router_policy {
     void set_costs(capacity::cost_model c);
     /// By what it measured when it was loaded, where its entry says that.
     void set_loaded_costs();
+    /// Seconds of the whole engine that an answer takes. What was measured when it was loaded is
+    /// a stream alone, most of whose step would be the same for many: slots are taken to be as many
+    /// as make it busy.
+    double decode(std::uint32_t prompt, std::uint32_t answer) const;
     double prefill(std::uint32_t prompt, std::uint32_t cached) const {
       const double n = prompt, c = cached;
       return (n - c) * (prefill_seconds + prefill_growth * (n + c));
@@ -358,6 +370,8 @@ class router_policy {
     double seconds() const { return static_cast<double>(prefill_us + decode_us) / 1e6; }
     void put_on(worker& w, bool quarantine);
     void take_from(worker& w, bool quarantine) const;
+    /// Its prompt is computed.
+    void prefilled(worker& w);
   };
   struct lease {
     std::string host;
@@ -420,6 +434,7 @@ class router_policy {
   topology::distance apart(host_id a, host_id b);
 
   // -- load (load.cpp)
+  static void set_queue(worker& w, double reported);
   /// Of prompts ahead, as far as is known; none: the worker has said nothing lately.
   std::optional<double> known_queue(const worker& w, time_point now) const;
   static double pressure(const worker& w, const question& k);

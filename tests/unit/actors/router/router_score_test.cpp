@@ -116,6 +116,31 @@ TEST_CASE("a lease that ends before the next report takes its work along") {
   CHECK(s.view("both/p/a1.0").queue_seconds == 0);
 }
 
+TEST_CASE("a prompt counts as ahead until it is computed, also at a worker that does both") {
+  shard s{{worker("both/p/a1.0", both, "a1")}};
+  s.policy.report("both/p/a1.0", 7, {}, t0);
+  const auto lease = s.choose(at(t0)).lease;
+  CHECK(s.view("both/p/a1.0").queue_seconds == Approx(0.5).epsilon(0.01));
+  s.policy.release_prefill(lease);
+  s.policy.release_prefill(lease);
+  CHECK(s.view("both/p/a1.0").queue_seconds == 0);
+  CHECK(s.view("both/p/a1.0").leases == 1);
+  s.policy.report("both/p/a1.0", 7, {}, t0 + 1s);
+  CHECK(s.view("both/p/a1.0").queue_seconds == 0);
+  s.policy.release(lease);
+  CHECK(s.view("both/p/a1.0").leased_tokens == 0);
+}
+
+TEST_CASE("what others have queued is worked off between reports, what was granted here is not") {
+  const bool later = GENERATE(false, true);
+  shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
+  s.policy.report("both/p/a1.0", 7, queued(2), t0);
+  s.policy.report("both/p/a2.0", 7, {}, t0);
+  CHECK(s.choose(at(t0)).decode.name == "both/p/a2.0");  // half a second from now on
+  const auto next = s.choose(at(later ? t0 + 2500ms : t0));
+  CHECK(next.decode.name == (later ? "both/p/a1.0" : "both/p/a2.0"));
+}
+
 TEST_CASE("streams that other shards have there count") {
   shard s{{worker("both/p/a1.0", both, "a1"), worker("both/p/a2.0", both, "a2")}};
   worker_report r;

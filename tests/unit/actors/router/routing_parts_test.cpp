@@ -47,35 +47,46 @@ worker_subsets large_pool(std::uint32_t workers = 10'000) {
 TEST_CASE("speeds are those of stretches with one kind of work, of busy time") {
   speed_meter m;
   CHECK(m.prefill_tokens_per_second() == 0);
-  CHECK(m.add(1'000, 0, 500'000));
+  CHECK(m.add(1'000, 0, 500'000, 2));
   CHECK(m.prefill_tokens_per_second() == Approx(2'000));
   CHECK(m.decode_tokens_per_second() == 0);
-  CHECK_FALSE(m.add(1'000, 0, 500'000));  // nothing was done since
-  CHECK(m.add(1'000, 40, 1'500'000));
+  CHECK_FALSE(m.add(1'000, 0, 500'000, 2));  // nothing was done since
+  CHECK(m.add(1'000, 40, 1'500'000, 42));
   CHECK(m.decode_tokens_per_second() == Approx(40));
   CHECK(m.prefill_tokens_per_second() == Approx(2'000));
 }
 
-TEST_CASE("a stretch with both kinds of work corrects both speeds, and tells nothing before") {
+TEST_CASE("a stretch with both kinds of work tells nothing before passes are known") {
   speed_meter m;
-  CHECK_FALSE(m.add(1'000, 40, 2'000'000));
+  CHECK_FALSE(m.add(1'000, 40, 2'000'000, 40));
   CHECK(m.prefill_tokens_per_second() == 0);
-  REQUIRE(m.add(2'000, 40, 2'500'000));
-  REQUIRE(m.add(2'000, 80, 3'500'000));
-  // 0.5 s and 1 s are due; it took twice as long.
+  REQUIRE(m.add(2'000, 40, 2'500'000, 42));
+  REQUIRE(m.add(2'000, 80, 3'500'000, 82));
+  // Prompts take twice as long from now on: a second of two.
   for (std::uint64_t i = 1; i < 50; ++i)
-    REQUIRE(m.add(2'000 + 1'000 * i, 80 + 40 * i, 3'500'000 + 3'000'000 * i));
+    REQUIRE(m.add(2'000 + 1'000 * i, 80 + 40 * i, 3'500'000 + 2'000'000 * i, 82 + 40 * i));
   CHECK(m.prefill_tokens_per_second() == Approx(1'000).epsilon(0.01));
-  CHECK(m.decode_tokens_per_second() == Approx(20).epsilon(0.01));
+  CHECK(m.decode_tokens_per_second() == Approx(40).epsilon(0.01));
+}
+
+TEST_CASE("many streams in a pass make sampled tokens cheaper, and prompts not") {
+  speed_meter m;
+  REQUIRE(m.add(1'000, 0, 500'000, 2));
+  REQUIRE(m.add(1'000, 40, 1'500'000, 42));
+  // Half a second for the prompt, and a second for ten times as many tokens in as many passes.
+  for (std::uint64_t i = 1; i < 50; ++i)
+    REQUIRE(m.add(1'000 + 1'000 * i, 40 + 400 * i, 1'500'000 + 1'500'000 * i, 42 + 40 * i));
+  CHECK(m.prefill_tokens_per_second() == Approx(2'000));
+  CHECK(m.decode_tokens_per_second() == Approx(400).epsilon(0.01));
 }
 
 TEST_CASE("short stretches add up, and an engine that began anew is measured anew") {
   speed_meter m;
   for (std::uint64_t i = 1; i < 10; ++i)
-    CHECK_FALSE(m.add(10 * i, 0, speed_meter::stretch_us_min / 10 * i));
-  CHECK(m.add(100, 0, speed_meter::stretch_us_min));
+    CHECK_FALSE(m.add(10 * i, 0, speed_meter::stretch_us_min / 10 * i, i));
+  CHECK(m.add(100, 0, speed_meter::stretch_us_min, 10));
   CHECK(m.prefill_tokens_per_second() == Approx(5'000));
-  CHECK(m.add(20, 0, 40'000));
+  CHECK(m.add(20, 0, 40'000, 1));
   CHECK(m.prefill_tokens_per_second() == Approx(500));
 }
 
