@@ -179,7 +179,6 @@ struct tenant_limit {
   std::uint32_t concurrency_max = 0;    ///< requests that run at a time, anywhere; 0: no limit
   std::uint32_t priority = 0;           ///< larger goes first
   milliseconds wait_max{2'000};         ///< a request that would wait longer is refused at once
-  bool keep_latency = false;            ///< in a lasting overload of its making, one waits
   location where;
 };
 

@@ -265,11 +265,6 @@ constexpr field<tenant_limit> tenant_limit_fields[] = {
     {"wait_max", duration(0, hour_ms), [](tenant_limit& x) -> slot { return &x.wait_max; },
      "Latency objective: a request that would wait longer before it is begun is refused at once, "
      "with 429 and the time after which it would not."},
-    {"keep_latency", of(value_type::flag), [](tenant_limit& x) -> slot { return &x.keep_latency; },
-     "While more is asked for than engines can do, for some ten seconds, and by this tenant more "
-     "than its part, one of its requests waits for capacity at each gateway, and gives way to the "
-     "next: whoever is let in has waited next to nothing. false: as many wait as begin within "
-     "wait_max then, too, as for work whose answers nobody waits for."},
 };
 
 constexpr field<limits> limits_fields[] = {

@@ -16,13 +16,6 @@ double weight_of(const tenant_limits& l, service_class how) {
                                           : l.best_effort_weight;
 }
 
-refusal overloaded_refusal(const std::string& model) {
-  return {"capacity", 429, retry_after_overload,
-          fmt::format("More is asked of model '{}' than it can do, and another request of this "
-                      "tenant waits for the next place.",
-                      model)};
-}
-
 }  // namespace
 
 std::string budget_name(const std::string& tenant, const std::string& model) {
@@ -81,7 +74,7 @@ bool gate::knows(const std::string& tenant, const std::string& model) const {
   return i != parties_.end() && i->second.known;
 }
 
-double gate::guaranteed_waiting(const party& p, const model_state& m) const {
+double gate::guaranteed_waiting(const party& p, const model_state& m) {
   return m.queue.mu_of(p.limits.tenant, service_class::guaranteed);
 }
 
@@ -129,51 +122,20 @@ seconds gate::capacity_wait(const model_state& m, const queued_request& r, time_
   return all > 0 && left > 0 ? seconds{first / all + rest / left} : retry_after_unknown;
 }
 
-void gate::count_demand(party& p, model_state& m, const queued_request& r, time_point now) {
-  const auto how = static_cast<std::size_t>(r.how);
-  p.demand[how].asked(r.mu, now);
-  m.demand[how].asked(r.mu, now);
-}
-
-void gate::weigh_demand(const std::string& model, model_state& m, time_point now) {
-  if (now < m.asking_due) return;
-  m.asking_due = now + weights_interval;
-  m.asking = {};
-  for (const auto& [name, p] : parties_)
-    for (std::size_t how = 0; how < m.asking.size(); ++how)
-      if (name.second == model &&
-          p.demand[how].per_second(now) > asks_at_least * m.drain.per_second())
-        m.asking[how] += weight_of(p.limits, static_cast<service_class>(how));
-}
-
-/// More is asked for than can be done, not just for a moment, and this tenant asks for more than
-/// its part by weight. Guaranteed work is compared with its own kind only, since no other is before
-/// it.
-bool gate::is_overloaded(const party& p, const model_state& m, service_class how, time_point now) {
-  if (!p.limits.keep_latency || !m.drain.measured()) return false;
-  // Who waits nevertheless, waits for limits of their own.
-  if (m.window.has_room(how == service_class::guaranteed)) return false;
-  const auto c = static_cast<std::size_t>(how);
-  const double guaranteed = m.demand[0].per_second(now);
-  const double all = how == service_class::guaranteed ? guaranteed
-                                                      : guaranteed + m.demand[1].per_second(now);
-  const double rate = m.drain.per_second();
-  if (all <= rate) return false;
-  const double left = how == service_class::guaranteed ? rate : std::max(0.0, rate - guaranteed);
-  const double part = m.asking[c] > 0 ? weight_of(p.limits, how) / m.asking[c] : 1;
-  return p.demand[c].per_second(now) > left * part;
-}
-
 /// A queue takes up what comes at once. Where more comes than can be done it would be full all the
 /// time, and everybody who is let in would have waited through it. So then a tenant has one request
-/// waiting, which keeps its turn, and that is a fresh one, since a later one takes its place
-/// (adaptive LIFO: Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
-const queued_request* gate::fresh_before(const model_state& m, const queued_request& r,
-                                         time_point now) const {
-  const auto* first = m.queue.first_of(r.tenant, r.how);
-  if (first == nullptr) return nullptr;
-  const auto age = seconds(now - waiting_.at(first->id).since);
-  return age < stale_share * m.mean_first_token ? first : nullptr;
+/// waiting, which keeps its turn, and that is its latest (adaptive LIFO: Maurer, "Fail at Scale",
+/// ACM Queue 13(8), 2015). A tenant that asks for no more than its turns bring waits as ever, and
+/// so does what waits for limits of its own, what a guarantee is about to pay for, and whoever
+/// would rather wait for longer than it takes to tell a crowd.
+bool gate::fresh_only(const party& p, const model_state& m, const queued_request& r,
+                      time_point now) const {
+  if (m.window.has_room() || !has_place(p)) return false;
+  return r.how == service_class::best_effort && m.crowd.lasts(now) &&
+         p.alone.part(now, 1) < crowds_below &&
+         seconds(p.limits.wait_max).count() < crowding_memory_s &&
+         (p.limits.guaranteed_per_minute <= 0 ||
+          p.budget->within_reach(now) < r.mu + guaranteed_waiting(p, m));
 }
 
 /// `by` waits already, so that its tenant's turn is kept.
@@ -182,7 +144,11 @@ void gate::displace(party& p, model_state& m, const queued_request& by) {
     if (first->id == by.id) return;
     const auto r = *m.queue.remove(first->id);
     waiting_.erase(r.id);
-    m.displaced.push_back({r.id, overloaded_refusal(p.limits.model)});
+    m.displaced.push_back(
+        {r.id, refusal{"capacity", 429, retry_after_crowded,
+                       fmt::format("More is asked of model '{}' than it can do, and a later "
+                                   "request of this tenant waits for the next place.",
+                                   p.limits.model)}});
     ++p.refused[m.displaced.back().why->reason];
   }
 }
@@ -248,10 +214,6 @@ bool gate::check_capacity(const party& p, const model_state& m, const queued_req
                   fmt::format("All capacity of model '{}' is in use, and the wait would be longer "
                               "than {} ms.",
                               l.model, std::chrono::ceil<milliseconds>(allowed).count()));
-  if (is_overloaded(p, m, r.how, now) && fresh_before(m, r, now) != nullptr) {
-    why = overloaded_refusal(p.limits.model);
-    return false;
-  }
   if (m.queue.mu_until(r.how) + m.queue.mu_of(l.tenant, r.how) + r.mu > queued_mu_max) {
     why = queue_full(p, m, r);
     return false;
@@ -264,6 +226,8 @@ bool gate::would_admit(const standing_query& q, time_point now) {
   auto& m = models_.at(q.model);
   refusal why;
   const auto r = place_of(p, m, 0, q.mu, q.deadline, now);
+  // It would wait, but give way to the next one.
+  if (fresh_only(p, m, r, now) && m.queue.first_of(r.tenant, r.how) != nullptr) return false;
   return check_own(p, m, r, now, why) && check_capacity(p, m, r, now, why);
 }
 
@@ -271,12 +235,10 @@ bool gate::arrive(const arrival& a, time_point now, refusal& why) {
   auto& p = at(a.tenant, a.model);
   auto& m = models_.at(a.model);
   auto r = place_of(p, m, a.id, a.mu, a.deadline, now);
+  if (r.how == service_class::best_effort)
+    p.alone.note(m.queue.first_of(r.tenant, r.how) == nullptr, now);
   bool in = check_own(p, m, r, now, why);
-  if (in) {
-    count_demand(p, m, r, now);
-    weigh_demand(a.model, m, now);
-    in = !a.crowded && check_capacity(p, m, r, now, why);
-  }
+  if (in) in = !a.crowded && check_capacity(p, m, r, now, why);
   if (a.crowded) why = queue_full(p, m, r);
   seconds more{0};
   if (p.limits.guaranteed_per_minute > 0)
@@ -291,9 +253,8 @@ bool gate::arrive(const arrival& a, time_point now, refusal& why) {
   if (m.queue.empty()) m.waited = false;
   if (!m.queue.waits(service_class::best_effort)) m.best_effort_waited = false;
   waiting_[a.id] = {a, now};
-  const bool fresh_only = is_overloaded(p, m, r.how, now);
   m.queue.push(r);
-  if (fresh_only) displace(p, m, r);
+  if (fresh_only(p, m, r, now)) displace(p, m, r);
   return true;
 }
 
@@ -311,6 +272,7 @@ void gate::begin(const queued_request& r, const std::string& model, model_state&
   const auto w = waiting_.find(r.id);
   const auto tokens = w->second.prompt_tokens;
   const auto places = std::max<std::uint32_t>(1, w->second.places);
+  if (r.how == service_class::best_effort) m.crowd.began(seconds(now - w->second.since), now);
   waiting_.erase(w);
   m.drain.began(r.mu, m.waited, now);
   m.waited = !m.queue.empty();
@@ -419,14 +381,8 @@ std::vector<verdict> gate::pump(const std::string& model, time_point now) {
   return out;
 }
 
-void gate::prefilled(std::uint64_t id, time_point now) {
-  const auto i = running_.find(id);
-  if (i == running_.end() || i->second.prefilled) return;
-  auto& m = *i->second.model;
-  const auto took = seconds(now - i->second.since);
-  auto& mean = m.mean_first_token;
-  mean = mean.count() > 0 ? mean + mean_weight * (took - mean) : took;
-  give_prompt_back(i->second);
+void gate::prefilled(std::uint64_t id) {
+  if (const auto i = running_.find(id); i != running_.end()) give_prompt_back(i->second);
 }
 
 /// What its prompt takes of the window.

@@ -3,7 +3,7 @@
 #include "actors/admission/account.hpp"
 #include "actors/admission/budget_holder.hpp"
 #include "actors/admission/capacity_window.hpp"
-#include "actors/admission/demand_rate.hpp"
+#include "actors/admission/crowding.hpp"
 #include "actors/admission/drain_rate.hpp"
 #include "actors/admission/fair_queue.hpp"
 
@@ -25,14 +25,8 @@ inline constexpr double queued_mu_max = 10'000;
 
 /// A request may wait so much longer than it was told it would: a word to the owner and back.
 inline constexpr milliseconds wait_slack{100};
-/// Where latency is kept, in a lasting overload: a request that waits for so long gives way to the
-/// next of its tenant, in parts of the time from a request's begin to its first token.
-inline constexpr double stale_share = 0.1;
-/// And what is told who is refused then: there will be a place soon, but not for all.
-inline constexpr seconds retry_after_overload{0.9};
-/// Who asks for less than this of what can be done is nobody to share with.
-inline constexpr double asks_at_least = 0.001;
-inline constexpr milliseconds weights_interval{100};
+/// What is told who is refused in a lasting crowd: there will be a place soon, but not for all.
+inline constexpr seconds retry_after_crowded{0.9};
 /// What a client is told where nothing can be estimated yet.
 inline constexpr seconds retry_after_unknown{1.0};
 
@@ -47,9 +41,6 @@ struct tenant_limits {
   std::uint32_t open_max = 0;        ///< over all gateways; 0: no limit
   std::uint8_t priority = 0;
   milliseconds wait_max{0};  ///< a request that would wait longer is refused at once
-  /// In a lasting overload that it has a part in, one of its requests waits for capacity, and that
-  /// is a fresh one.
-  bool keep_latency = false;
 };
 
 /// Incarnations of holders and owners of budgets, in one of the actor that has them: one for each
@@ -114,7 +105,7 @@ class gate {
   /// Of one model only.
   std::vector<verdict> pump(const std::string& model, time_point now);
   /// It has its first token.
-  void prefilled(std::uint64_t id, time_point now);
+  void prefilled(std::uint64_t id);
   /// Its place is free, before it is known what it cost.
   void over(std::uint64_t id, time_point now);
   /// With what it really cost, in MU: less than reserved comes back. False: it had not begun; it
@@ -163,22 +154,17 @@ class gate {
     seconds mean_run{0};          ///< from a request's begin until its place is free; 0: not known
     time_point last_over{};       ///< when one of its places became free
     std::uint32_t unsettled = 0;  ///< begun, and not `ended`
-    std::array<demand_rate, 2> demand;  ///< by class
-    bool known = true;                  ///< the cluster file has it (still)
+    part_lately alone;            ///< of its best-effort requests, those that found none waiting
+    bool known = true;            ///< the cluster file has it (still)
   };
   struct model_state {
     fair_queue queue;
     capacity_window window;
     drain_rate drain;
-    /// By class: what is asked for within tenants' own limits, and the weights of those who ask,
-    /// added up (looked at each `weights_interval`).
-    std::array<demand_rate, 2> demand;
-    std::array<double, 2> asking{};
-    time_point asking_due{};
-    seconds mean_first_token{0};  ///< from a request's begin; 0: not known
-    bool waited = false;          ///< ever since the last one began
-    drain_rate best_effort;       ///< what guaranteed work leaves
+    bool waited = false;     ///< ever since the last one began
+    drain_rate best_effort;  ///< what guaranteed work leaves
     bool best_effort_waited = false;
+    crowding crowd;                  ///< of best-effort work
     std::vector<verdict> displaced;  ///< not told yet
   };
   struct waiting_arrival : arrival {
@@ -216,7 +202,7 @@ class gate {
   void begin(const queued_request& r, const std::string& model, model_state& m, time_point now);
   void demote(const std::string& model, model_state& m, time_point now);
   void promote(const std::string& model, model_state& m, time_point now);
-  double guaranteed_waiting(const party& p, const model_state& m) const;
+  static double guaranteed_waiting(const party& p, const model_state& m);
   static double usual_mu(const party& p, double mu);
   static void give_prompt_back(running& r);
   seconds concurrency_wait(const party& p, const model_state& m, time_point now) const;
@@ -227,13 +213,8 @@ class gate {
   void forget_if_over(const key& name);
   seconds budget_wait(party& p, const model_state& m, double mu, time_point now);
   seconds capacity_wait(const model_state& m, const queued_request& r, time_point now) const;
-  static bool is_overloaded(const party& p, const model_state& m, service_class how,
-                            time_point now);
-  /// Of its tenant, which waits and would not give way to `r`; null: none.
-  const queued_request* fresh_before(const model_state& m, const queued_request& r,
-                                     time_point now) const;
-  void count_demand(party& p, model_state& m, const queued_request& r, time_point now);
-  void weigh_demand(const std::string& model, model_state& m, time_point now);
+  bool fresh_only(const party& p, const model_state& m, const queued_request& r,
+                  time_point now) const;
   void displace(party& p, model_state& m, const queued_request& by);
 
   std::string gateway_;

@@ -24,7 +24,7 @@ std::vector<tenant_limits> limits_of(const config::cluster& c) {
     for (const auto& l : t.limits)
       all.push_back({t.name, l.model, l.guaranteed_mu_per_minute, l.burst_mu,
                      l.isolated_mu_per_minute, l.best_effort_weight, l.concurrency_max,
-                     static_cast<std::uint8_t>(l.priority), l.wait_max, l.keep_latency});
+                     static_cast<std::uint8_t>(l.priority), l.wait_max});
   return all;
 }
 

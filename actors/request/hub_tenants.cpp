@@ -199,7 +199,7 @@ void hub_tenants::over(const ended_request& x) {
 
 void hub_tenants::prefilled(const std::vector<request_id>& all) {
   if (!room_ || all.empty()) return;
-  for (const auto& id : all) room_->prefilled(id, now());
+  for (const auto& id : all) room_->prefilled(id);
   carry_out(room_->pump({}, now()));
 }
 

@@ -16,11 +16,13 @@ inline constexpr double bytes_per_token_assumed = 4;
 inline constexpr double bytes_per_token_min = 0.1;
 inline constexpr double bytes_per_token_max = 1'000;
 /// A worker that prefills is given what it computes in so long on top of what it computes now, or
-/// so many steps' tokens, if that is more: with less, prompts of two steps leave a part of each
-/// last one empty (of capacity at 5x overload, 8 workers: 2 steps 94 %, 2.5 97 %, 3 99 %); with
-/// more, they wait for each other there (p95 of the first token: 395, 415 and 460 ms).
+/// so many steps' tokens, if that is more. With less, prompts that end within a step leave a part
+/// of it empty, and workers have nothing to compute until the next prompt comes: two steps and a
+/// half would do (97 % of capacity at 5x overload) if each went to the worker that needs it most,
+/// but one shard doesn't know what another has just sent. With more, they wait for each other
+/// there.
 inline constexpr double prefill_ahead_s = 0.05;
-inline constexpr double prefill_ahead_steps = 2.5;
+inline constexpr double prefill_ahead_steps = 4;
 
 /// A report older than this says little of now: reports come each second.
 inline constexpr std::chrono::milliseconds supply_stale_after{5'000};

@@ -162,8 +162,8 @@ std::optional<waiting_room::guest> waiting_room::leave(const request_id& id, tim
   return who;
 }
 
-void waiting_room::prefilled(const request_id& id, time_point now) {
-  if (const auto number = number_of(id)) gate_.prefilled(*number, now);
+void waiting_room::prefilled(const request_id& id) {
+  if (const auto number = number_of(id)) gate_.prefilled(*number);
 }
 
 void waiting_room::over(const request_id& id, time_point now) {

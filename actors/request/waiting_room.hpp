@@ -68,7 +68,7 @@ class waiting_room {
   // -- requests that have begun; nothing happens for others ------------------------
 
   /// It has its first token.
-  void prefilled(const request_id& id, time_point now);
+  void prefilled(const request_id& id);
   /// Its place is free. What it has cost is not known yet.
   void over(const request_id& id, time_point now);
   void settled(const request_id& id, double mu, time_point now);

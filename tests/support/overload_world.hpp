@@ -231,7 +231,7 @@ class overload_world {
       const auto i = running_.find(e.id);
       const auto& id = i->second.who.what->id;
       if (!e.ended) {
-        room.prefilled(id, at(now_));
+        room.prefilled(id);
       } else {
         const auto& s = *i->second.who.what;
         forecast_.learn(s.tenant, s.model, i->second.answer);

@@ -98,7 +98,7 @@ class vtc_world {
     asked_.erase(i);
     --waiting_.at(r.who);
     if (v.why) return;
-    gate_.prefilled(v.id, now_);
+    gate_.prefilled(v.id);
     running_[v.id] = r;
     input_max_ = std::max(input_max_, r.in / weight(r.who));
     double batch = 0;

@@ -66,7 +66,7 @@ def stages():
         tests("model", "default", 420, "dev", ["model"], without=()),
         # Optimised: a debug build takes some five times as long for a seed.
         Stage("build release sim", "default", 15 * 60, build("release", "sim_chaos", "sim_test", "sim_planted_test")),
-        tests("sim", "default", 180, "release", ["sim"], jobs=JOBS),
+        tests("sim", "default", 240, "release", ["sim"], jobs=JOBS),
         # They wait more than they compute.
         tests("cluster", "default", 10 * 60, "dev", ["cluster"], jobs=3),
         tests("conformance", "default", 300, "dev", ["conformance"]),

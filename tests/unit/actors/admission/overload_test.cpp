@@ -254,7 +254,7 @@ struct fleet {
         to_gates.erase(to_gates.begin());
         if (tenants.empty()) continue;
         if (first)
-          gates[r.gateway].prefilled(r.id, at(t));
+          gates[r.gateway].prefilled(r.id);
         else
           gates[r.gateway].ended(r.id, r.mu, at(t));
         pump(r.gateway, t);
@@ -272,7 +272,6 @@ tenant_limits by_default(std::string name) {
   l.model = "m";
   l.best_effort_weight = 1;
   l.wait_max = milliseconds{2'000};
-  l.keep_latency = true;
   return l;
 }
 
@@ -317,7 +316,7 @@ struct stage {
     for (; now < end; now += 0.01) {
       talk();
       for (auto i = first.begin(); i != first.end() && i->first <= now; i = first.erase(i))
-        g.prefilled(i->second, at(now));
+        g.prefilled(i->second);
       for (auto i = last.begin(); i != last.end() && i->first <= now; i = last.erase(i))
         g.ended(i->second, 1, at(now));
       for (const auto& who : ask(now)) {
@@ -384,7 +383,7 @@ bool due(double t, double every) {
 
 }  // namespace
 
-TEST_CASE("in a lasting overload a fresh request waits, and one of each tenant", "[admission]") {
+TEST_CASE("in a lasting overload the latest request waits, and one of each tenant", "[admission]") {
   stage s{{by_default("flood"), by_default("other")}, 4};
   // 20 and 1.7 MU/s, of which 4 can be done.
   s.run(60, [](double t) {
@@ -397,7 +396,7 @@ TEST_CASE("in a lasting overload a fresh request waits, and one of each tenant",
   CHECK(s.g.waiting() == s.waiting.size());
   // All places are used.
   CHECK(s.waits["flood"].size() + s.waits["other"].size() >= 0.95 * 60 * 4);
-  // By the queue of wait_max it would be 2 s; who floods has a fresh request there.
+  // By the queue of wait_max it would be 2 s.
   CHECK(s.longest("flood", s.waits["flood"].size() / 2) <= 0.15);
   // Who asks for less than an equal part gets it, whatever the other one does.
   CHECK(s.waits["other"].size() >= 0.95 * 60 / 0.6);
@@ -438,11 +437,19 @@ TEST_CASE("guaranteed requests wait as ever while others ask for too much", "[ad
 
 TEST_CASE("who would rather wait, waits", "[admission]") {
   auto batch = by_default("batch");
-  batch.keep_latency = false;
+  batch.wait_max = milliseconds{15'000};
   stage s{{batch}, 4};
   s.run(60, [](double t) { return due(t, 0.05) ? names{"batch"} : names{}; });
-  CHECK(s.g.waiting() >= 6);
-  CHECK(s.longest("batch", s.waits["batch"].size() / 2) > 1.5);
+  CHECK(s.g.waiting() >= 50);
+  CHECK(s.longest("batch", s.waits["batch"].size() / 2) > 12);
+}
+
+TEST_CASE("where most find a place free, requests wait as ever", "[admission]") {
+  stage s{{by_default("a")}, 4};
+  // 3.4 of 4 MU/s, by eights.
+  s.run(120, [](double t) { return due(t, 2.35) ? names(8, "a") : names{}; });
+  CHECK(s.refused["a"].empty());
+  CHECK(s.longest("a") > 0.8);
 }
 
 TEST_CASE("who waits for a budget of its own waits as ever", "[admission]") {

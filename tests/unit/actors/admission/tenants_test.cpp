@@ -46,7 +46,7 @@ TEST_CASE("each setting of a tenant gets where it acts", "[admission]") {
       tenant("a", "",
              "guaranteed_mu_per_minute = 100\nburst_mu = 7\nisolated_mu_per_minute = 3\n"
              "best_effort_weight = 0.5\nconcurrency_max = 9\npriority = 4\nwait_max = "
-             "'3s'\nkeep_latency = true\n") +
+             "'3s'\n") +
       tenant("b", "share_prefixes = true\n", "best_effort_weight = 1\n") +
       tenant("c", "share_prefixes = true\n", "best_effort_weight = 1\n"));
   const auto all = limits_of(c);
@@ -59,8 +59,6 @@ TEST_CASE("each setting of a tenant gets where it acts", "[admission]") {
   CHECK(all[0].best_effort_weight == 0.5);
   CHECK(all[0].open_max == 9);
   CHECK(all[0].priority == 4);
-  CHECK(all[0].keep_latency);
-  CHECK_FALSE(all[1].keep_latency);
   CHECK(all[0].wait_max == std::chrono::seconds{3});
 
   const auto keys = keys_of(c);

@@ -218,7 +218,7 @@ TEST_CASE("what engines can take, by directory and reports", "[request]") {
   CHECK(s.window.slots == 8);
   CHECK(s.window.in_use == 5);
   CHECK(s.window.prefill_workers == 2);
-  CHECK(s.window.prefill_tokens == 2 * 2.5 * 512);
+  CHECK(s.window.prefill_tokens == 2 * prefill_ahead_steps * 512);
   CHECK(s.mu_per_second > 0);
   CHECK(book.bytes_per_token("m") == 2.0);
   CHECK(book.bytes_per_token("other") == bytes_per_token_assumed);
