@@ -6,6 +6,12 @@
 
 namespace troupe::router {
 
+namespace {
+
+double seconds(std::uint64_t us) { return static_cast<double>(us) / 1e6; }
+
+}  // namespace
+
 void router_policy::share::put_on(worker& w, bool quarantine) {
   w.leased_tokens += tokens;
   ++w.leases;
@@ -17,8 +23,8 @@ void router_policy::share::put_on(worker& w, bool quarantine) {
   w.since_us[0] += prefill_us;
 }
 
-void router_policy::share::take_from(worker& w, bool quarantine) const {
-  share{*this}.prefilled(w);
+void router_policy::share::take_from(worker& w, bool quarantine) {
+  prefilled(w);
   w.leased_tokens -= tokens;
   --w.leases;
   if (quarantine) --w.quarantined;
@@ -36,10 +42,8 @@ void router_policy::share::prefilled(worker& w) {
 /// computed since. What was granted shortly before may have been on its way: the larger of both
 /// counts.
 void router_policy::set_queue(worker& w, double reported) {
-  const auto seconds = [](std::uint64_t us) { return static_cast<double>(us) / 1e6; };
   w.reported_rest = std::max(0.0, reported - seconds(w.since_us[1]));
-  w.reported_others = std::max(0.0, w.reported_rest -
-                                        seconds(w.prefill_us - w.since_us[1] - w.since_us[0]));
+  w.reported_others = std::max(0.0, w.reported_rest - seconds(w.older_us()));
 }
 
 /// This shard's own prompts until they are computed (of older ones no more than was reported:
@@ -47,10 +51,8 @@ void router_policy::set_queue(worker& w, double reported) {
 /// they will have granted since then.
 std::optional<double> router_policy::known_queue(const worker& w, time_point now) const {
   if (!w.reported || now - w.reported_at > report_stale_after) return {};
-  const auto seconds = [](std::uint64_t us) { return static_cast<double>(us) / 1e6; };
   const auto passed = std::max(0.0, std::chrono::duration<double>(now - w.reported_at).count());
-  const auto older = seconds(w.prefill_us - w.since_us[1] - w.since_us[0]);
-  return std::min(older, w.reported_rest) +
+  return std::min(seconds(w.older_us()), w.reported_rest) +
          std::max(0.0, w.reported_others - passed * prefill_share_assumed) +
          seconds(w.since_us[1]) + seconds(w.since_us[0]) * limits_.shards;
 }

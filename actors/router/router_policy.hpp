@@ -344,6 +344,8 @@ class router_policy {
     std::uint32_t interval = 0;
     time_point interval_began{};
 
+    /// Of `prefill_us`, what was granted before the report before the last one.
+    std::uint64_t older_us() const { return prefill_us - since_us[1] - since_us[0]; }
     void set_entry(const directory::entry& e);
     void set_costs(capacity::cost_model c);
     /// By what it measured when it was loaded, where its entry says that.
@@ -369,7 +371,7 @@ class router_policy {
 
     double seconds() const { return static_cast<double>(prefill_us + decode_us) / 1e6; }
     void put_on(worker& w, bool quarantine);
-    void take_from(worker& w, bool quarantine) const;
+    void take_from(worker& w, bool quarantine);
     /// Its prompt is computed.
     void prefilled(worker& w);
   };
