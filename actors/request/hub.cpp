@@ -101,7 +101,7 @@ struct hub_state {
       const auto [known, first] = shards.try_emplace(e.name, e.generation);
       if (!first && known->second == e.generation) return;
       known->second = e.generation;
-      context->silent->clear(e.name);
+      context->silent->heard(e.name, now());
       tell_of_start(e.name);
       if (first) return;
     } else {
@@ -240,7 +240,8 @@ struct hub_state {
   }
   void miss_routes() {
     for (const auto& owed : routes.take_late(self->clock().now())) {
-      context->silent->note(owed.shard, now());
+      // What was asked of a shard out of sight has hardly reached it.
+      if (owed.generation > 0) context->silent->note(owed.shard, owed.due - route_timeout, now());
       tell(owed.attempt.id, route_late{owed.attempt, true});
     }
     wake_for_route(routes.woken(self->clock().now()));
@@ -267,7 +268,7 @@ struct hub_state {
   /// Also an answer that nobody waits for any more has a lease, which goes back to whoever gave it.
   void routed(const link::origin& from, msg::Route::Reader in, const msg::envelope<msg::Route>& e) {
     routes.remove(msg::read(in.getKey()));
-    context->silent->clear(from.from.name);
+    context->silent->heard(from.from.name, now());
     auto lease = std::make_shared<held_route>(context->office, context->leases, context->self,
                                               msg::address{from.from.name, 0}, in.getLease(),
                                               context->host);
@@ -278,7 +279,7 @@ struct hub_state {
                const msg::envelope<msg::RouteRefused>& e) {
     const auto key = msg::read(in.getKey());
     routes.remove(key);
-    context->silent->clear(from.from.name);
+    context->silent->heard(from.from.name, now());
     tell(key.id, e);
   }
 

@@ -21,7 +21,7 @@ class owed_routes {
   /// When to be woken, if a timer must be set for it.
   std::optional<time_point> add(const msg::job_key& attempt, std::string shard,
                                 std::uint64_t generation, time_point when) {
-    shards_[attempt] = {std::move(shard), generation};
+    shards_[attempt] = {std::move(shard), generation, when};
     return due_.add(attempt, when);
   }
   void remove(const msg::job_key& attempt) {
@@ -31,13 +31,14 @@ class owed_routes {
     msg::job_key attempt;
     std::string shard;
     std::uint64_t generation = 0;  ///< by the directory; 0: it did not know the shard
+    time_point due{};
   };
   /// Those whose time is over; they are forgotten.
   std::vector<owed> take_late(time_point now) {
     std::vector<owed> late;
     for (const auto& attempt : due_.take_late(now)) {
       const auto i = shards_.find(attempt);
-      late.push_back({attempt, std::move(i->second.name), i->second.generation});
+      late.push_back({attempt, std::move(i->second.name), i->second.generation, i->second.due});
       shards_.erase(i);
     }
     return late;
@@ -47,7 +48,7 @@ class owed_routes {
     std::vector<owed> all;
     for (const auto& [attempt, of] : shards_)
       if (of.name == shard && (alive == 0 || of.generation != alive))
-        all.push_back({attempt, of.name, of.generation});
+        all.push_back({attempt, of.name, of.generation, of.due});
     for (const auto& o : all) remove(o.attempt);
     return all;
   }
@@ -58,6 +59,7 @@ class owed_routes {
   struct incarnation {
     std::string name;
     std::uint64_t generation = 0;
+    time_point due{};
   };
   std::map<msg::job_key, incarnation> shards_;
 };

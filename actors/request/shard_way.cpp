@@ -47,21 +47,21 @@ shard_way quarantine_way(const std::string& model) {
   return {key, key};
 }
 
-void silent_shards::note(const std::string& shard, time_point now) {
+void silent_shards::note(const std::string& shard, time_point asked, time_point now) {
   const std::lock_guard lock{mutex_};
-  until_[shard] = now + silent_shard_rest;
+  auto& w = all_[shard];
+  if (w.heard <= asked) w.rests_until = now + silent_shard_rest;
 }
 
-void silent_shards::clear(const std::string& shard) {
+void silent_shards::heard(const std::string& shard, time_point now) {
   const std::lock_guard lock{mutex_};
-  if (!until_.empty()) until_.erase(shard);
+  all_[shard] = {now, time_point::min()};
 }
 
 bool silent_shards::rests(const std::string& shard, time_point now) const {
   const std::lock_guard lock{mutex_};
-  if (until_.empty()) return false;
-  const auto i = until_.find(shard);
-  return i != until_.end() && now < i->second;
+  const auto i = all_.find(shard);
+  return i != all_.end() && now < i->second.rests_until;
 }
 
 chosen_shard choose_shard(const control::shard_map& map, const directory::snapshot& all,

@@ -35,19 +35,26 @@ shard_way quarantine_way(const std::string& model);
 /// The session's name at the shards: two tenants may call theirs alike.
 std::string session_name(const submission& s);
 
-/// Shards that have just left a question without an answer. Thread-safe.
+/// Shards that have just left a question without an answer, and said nothing else since it was
+/// asked. Thread-safe.
 class silent_shards {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
-  void note(const std::string& shard, time_point now);
+  /// A question of then was not answered until now. One that a cut or a node's start has swallowed
+  /// says nothing of a shard that has answered younger ones.
+  void note(const std::string& shard, time_point asked, time_point now);
   /// It has said something, or begun anew.
-  void clear(const std::string& shard);
+  void heard(const std::string& shard, time_point now);
   bool rests(const std::string& shard, time_point now) const;
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::string, time_point> until_;  ///< of the shards of the cluster
+  struct word {
+    time_point heard = time_point::min();
+    time_point rests_until = time_point::min();
+  };
+  std::map<std::string, word> all_;  ///< of the shards of the cluster
 };
 
 /// The shard to ask and the assignment that says so; `tried` were asked in vain before.

@@ -291,6 +291,34 @@ TEST_CASE_METHOD(sharded, "what a lost shard owes is asked elsewhere at once") {
   CHECK(given(both).size() == 1);
 }
 
+TEST_CASE_METHOD(sharded, "a shard is not silent for what it never got") {
+  // How it can fail: a node that has just begun takes shards for silent that it asked before it saw
+  // them, and fails what another, which knows less, refuses.
+  ask("s");
+  const auto lost = question_once();
+  SECTION("it has answered younger questions") {
+    advance(request::route_timeout / 2);
+    ask("s");
+    const auto younger = question_once();
+    CHECK(younger.shard == lost.shard);
+    grant(younger.shard, younger.key, 11, both);
+    advance(request::route_timeout / 2 + request::route_retry_pause + 50ms);
+  }
+  SECTION("it was out of sight") {
+    shard_is_gone(lost.shard);
+    advance(request::route_retry_pause + 50ms);
+    questions();
+    const auto name = router::shard_name(lost.shard);
+    caf::anon_send(hub.actor, request::route_awaited{lost.key, name, 0});
+    run();
+    shard_is(lost.shard, msg::EntryState::READY, 99);
+    advance(request::route_timeout + request::route_retry_pause + 50ms);
+  }
+  questions();
+  ask("s");
+  CHECK(question_once().shard == lost.shard);
+}
+
 TEST_CASE_METHOD(sharded, "a shard that begins anew hears of this hub, and is asked again") {
   ask("s");
   const auto first = question_once();

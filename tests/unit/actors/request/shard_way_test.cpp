@@ -81,22 +81,32 @@ TEST_CASE("a shard that was silent rests while others are there, and not for eve
   const silent_shards::time_point now{1h};
   const shard_way way{5, 0};
   const auto home = choose_shard(map, all, silent, way, 0, now).name;
-  silent.note(home, now);
+  silent.note(home, now, now);
   const auto other = choose_shard(map, all, silent, way, 0, now).name;
   CHECK(other != home);
-  silent.note(other, now);
+  silent.note(other, now, now);
   const auto last = choose_shard(map, all, silent, way, 0, now).name;
   CHECK(std::set<std::string>{home, other, last}.size() == 3);
-  silent.note(last, now);
+  silent.note(last, now, now);
   CHECK(choose_shard(map, all, silent, way, 0, now).name == home);  // all are alike
   CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest - 1ms).name == home);
-  silent.note(other, now + 1s);
+  silent.note(other, now, now + 1s);
   CHECK(choose_shard(map, all, silent, way, 1, now + silent_shard_rest).name != other);
   CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name == home);
-  silent.note(home, now + 2s);
+  silent.note(home, now, now + 2s);
   CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name != home);
-  silent.clear(home);
+  silent.heard(home, now + 3s);
   CHECK(choose_shard(map, all, silent, way, 0, now + silent_shard_rest).name == home);
+}
+
+TEST_CASE("a question without an answer says nothing of a shard that has answered younger ones") {
+  silent_shards silent;
+  const silent_shards::time_point now{1h};
+  silent.heard("router/0", now);
+  silent.note("router/0", now - 1ms, now + 1s);
+  CHECK_FALSE(silent.rests("router/0", now + 1s));
+  silent.note("router/0", now + 1ms, now + 1s);
+  CHECK(silent.rests("router/0", now + 1s));
 }
 
 TEST_CASE("after a refusal those that are ready are asked first, and a shard that begins, too") {
@@ -124,7 +134,7 @@ TEST_CASE("after a refusal those that are ready are asked first, and a shard tha
     refused.emplace_back("router/2");
     CHECK_FALSE(other_shard(map, all, silent, way, refused, now));
   }
-  silent.note("router/2", now);
+  silent.note("router/2", now, now);
   CHECK_FALSE(other_shard(map, all, silent, {1, 1}, {"router/0", "router/1"}, now));
 }
 
