@@ -18,7 +18,7 @@ struct played_shard {
   std::size_t gaps = 0;
   std::size_t resets = 0;
   bool whole = true;  ///< nothing of everything is still to come
-  std::set<std::uint64_t> blocks;
+  std::set<std::uint64_t> blocks{};
 };
 
 struct several : fleet {
