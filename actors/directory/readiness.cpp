@@ -31,4 +31,11 @@ std::string readiness::reasons() const {
   return states_ + (prefill_ ? "; a decode engine is missing" : "; a prefill engine is missing");
 }
 
+readiness readiness_of(const std::string& model, const snapshot& all) {
+  readiness r;
+  for (const auto& [name, e] : all)
+    if (e.model == model) r.add(e);
+  return r;
+}
+
 }  // namespace troupe::directory

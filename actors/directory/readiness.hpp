@@ -40,4 +40,6 @@ class readiness {
   std::string slow_;
 };
 
+readiness readiness_of(const std::string& model, const snapshot& all);
+
 }  // namespace troupe::directory

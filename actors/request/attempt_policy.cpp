@@ -34,8 +34,11 @@ attempt_decision by_cause(const ended_attempt& e) {
   case attempt_end::router_silent:
     return {true, route_retry_pause, {}};
   case attempt_end::route_refused:
-    // A stream that the client has begun to read waits for a worker; a new request is told at once.
-    if (!e.client_reads || e.why.http_status != 503 || e.hopeless >= hopeless_max) return {};
+    // A stream that the client has begun to read waits for a worker; a new request is told at once,
+    // unless the shards are the ones who do not see what there is: they have just begun, or their
+    // links have.
+    if (e.why.http_status != 503 || e.hopeless >= hopeless_max) return {};
+    if (!e.client_reads && !e.seen_here) return {};
     return {true, grown_pause(e.number), {}};
   case attempt_end::quarantine_full:
     return {true, quarantine_retry_pause, {}};
@@ -78,6 +81,8 @@ attempt_decision decide(const ended_attempt& e) {
   const bool last = is_counted(e.how) && e.number >= attempts_max;
   if (last && !e.client_reads) return {};
   auto d = by_cause(e);
+  // What it fails for hasn't got about yet: attempts are used up sooner than that.
+  if (e.avoided && d.again) d.pause = std::max(d.pause, route_retry_pause);
   if (last && d.again) d.pause = std::max(d.pause, grown_pause(e.number - attempts_max));
   return d;
 }

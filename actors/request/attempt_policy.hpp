@@ -37,8 +37,11 @@ struct ended_attempt {
   std::uint32_t number = 1;   ///< attempts that have ended so, this one included
   bool client_reads = false;  ///< the client has been told that the prompt is accepted
   bool retryable = false;     ///< `job_ended`: what the worker says
+  bool seen_here = false;     ///< `route_refused`: this node sees engines that could serve it
   std::string worker;         ///< who is gone or not known, failed or broke the stream; else empty
-  std::string prefill;        ///< whom the attempt ran at; empty where there was nobody
+  /// That one failed this prompt before, and it has not got on since: no shard sees anybody else.
+  bool avoided = false;
+  std::string prefill;  ///< whom the attempt ran at; empty where there was nobody
   std::string decode;
   failure why;
   /// Since when each answer of a router has been that all engines were given up.

@@ -457,9 +457,7 @@ class hub_desk : public desk {
 
  private:
   static model_state state_of(const std::string& model, const directory::snapshot& all) {
-    directory::readiness engines;
-    for (const auto& [name, e] : all)
-      if (e.model == model) engines.add(e);
+    const auto engines = directory::readiness_of(model, all);
     if (engines.ready()) return {model, true, engines.slow(), false};
     return {model, false, engines.reasons(), engines.failed()};
   }

@@ -46,10 +46,11 @@ struct leg {
   std::optional<std::chrono::steady_clock::time_point> hopeless_since;
   std::uint32_t shards_tried = 0;  ///< that did not answer, since the last one that did
   std::string asked;               ///< the shard that owes the running attempt's route, or gave it
-  std::vector<std::string> refused;  ///< shards that know nobody, since one last gave a route
-  std::uint32_t attempt = 1;         ///< running, or about to
-  std::uint32_t move_attempt = 0;    ///< the latest that a place was asked for; 0: none
-  std::uint32_t failed = 0;          ///< attempts that have, so far
+  /// Shards that know nobody, or nobody else, since one last gave a route to somebody else.
+  std::vector<std::string> refused;
+  std::uint32_t attempt = 1;       ///< running, or about to
+  std::uint32_t move_attempt = 0;  ///< the latest that a place was asked for; 0: none
+  std::uint32_t failed = 0;        ///< attempts that have, so far
   suspicion suspected;
   std::uint32_t last_alone = 0;  ///< the last attempt that was to run alone; 0: none
   bool pausing = false;          ///< the attempt has not begun
@@ -104,6 +105,9 @@ struct leg {
     came_before.clear();
     for (const auto& c : ledger.lengths()) came_before.push_back(c.tokens);
     moved_here = false;
+  }
+  bool avoids(const std::string& worker) const {
+    return std::find(exclude.begin(), exclude.end(), worker) != exclude.end();
   }
   void avoid(const std::string& worker) {
     std::erase(exclude, worker);

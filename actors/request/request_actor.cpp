@@ -1,5 +1,6 @@
 #include "actors/request/request_actor.hpp"
 
+#include "actors/directory/readiness.hpp"
 #include "actors/request/fingerprint.hpp"
 #include "actors/request/leg.hpp"
 #include "actors/router/router_policy.hpp"
@@ -132,6 +133,11 @@ struct request_state {
     return false;
   }
 
+  /// Whether this node's own directory shows engines that could serve it together.
+  bool sees_engines() const {
+    return directory::readiness_of(what->model, *context->view->get()).ready();
+  }
+
   /// A lost shard is none that was asked in vain: the directory doesn't show it any more.
   void no_route(const route_late& x) {
     if (auto* l = find_move(x.attempt); l && !l->move->route) {
@@ -152,8 +158,18 @@ struct request_state {
     record_of(l).error = why.code + ": " + why.message;
     if (is_counted(how)) ++l.failed;
     auto name_of = [](const auto& job) { return job ? job->worker().name : std::string{}; };
-    auto next = decide({how, l.failed, l.accepted, retryable, worker, name_of(l.prefill),
-                        name_of(l.decode), why, hopeless_for(l)});
+    auto next = decide({.how = how,
+                        .number = l.failed,
+                        .client_reads = l.accepted,
+                        .retryable = retryable,
+                        .seen_here = why.code == router::no_ready_worker && sees_engines(),
+                        .worker = worker,
+                        // Another shard may know of others, and says so at once.
+                        .avoided = l.failed > 1 && l.avoids(worker) && !others_may_know(l),
+                        .prefill = name_of(l.prefill),
+                        .decode = name_of(l.decode),
+                        .why = why,
+                        .hopeless = hopeless_for(l)});
     if (!next.again) return fail(why);
     if (is_repetition(how)) {
       if (l.accepted)
@@ -287,7 +303,9 @@ struct request_state {
     l->route = x.lease;
     l->shards_tried = 0;
     l->hopeless_since.reset();
-    l->refused.clear();
+    if (!l->avoids(route->getDecode().getName().cStr()) &&
+        !l->avoids(route->getPrefill().getName().cStr()))
+      l->refused.clear();
     auto& r = record_of(*l);
     r.plan = name_of(route->getPlan());
     r.route_reason = route->getReason().cStr();
@@ -353,7 +371,8 @@ struct request_state {
       return l->move.reset();
     }
     auto* l = find(key);
-    if (!l) return;
+    // Or the same number was asked about twice, for a move, and another shard has given a place.
+    if (!l || l->route) return;
     l->shards_tried = 0;
     const auto why = read(in->getFailure());
     if (why.code != router::engines_given_up)

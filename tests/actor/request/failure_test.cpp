@@ -252,6 +252,7 @@ TEST_CASE_METHOD(stage, "there are only so many attempts, and the last error is 
     CHECK(r.key.attempt == i);
     route(r.key, both);
     bad_end<msg::JobFailed>(r.key, both, 503, "kv_exhausted", true);
+    if (i > 1) advance(request::route_retry_pause);  // nobody else can, it seems
   }
   CHECK(asked().empty());
   CHECK(c.sink->said == lines{"failed 503 kv_exhausted"});
@@ -275,10 +276,16 @@ TEST_CASE_METHOD(stage, "a stream that the client reads outlives any number of l
 }
 
 TEST_CASE_METHOD(stage, "a new request is told at once that nobody can serve it; a stream waits") {
+  const auto all_are = [&](msg::EntryState state) {
+    for (const auto* w : {&prefill, &decode, &second, &both})
+      now_is(*w, state, entries.at(w->name).generation);
+  };
+  all_are(msg::EntryState::STARTING);
   auto fresh = submit();
   refuse(asked_once().key, 503, "no_ready_worker");
   CHECK(fresh.sink->said == lines{"failed 503 no_ready_worker"});
   CHECK(fresh.sink->failures[0].retry_after == 1s);
+  all_are(msg::EntryState::READY);
 
   auto stream = submit();
   auto key = asked_once().key;

@@ -101,6 +101,23 @@ TEST_CASE_METHOD(move_stage, "without a place it stays, and is offered again") {
   check_all_released();
 }
 
+TEST_CASE_METHOD(move_stage, "a refusal that comes after another shard's place ends nothing") {
+  notice(says::wanted, key, decode);
+  const auto first = asked_once();
+  advance(request::route_timeout + 100ms);
+  notice(says::wanted, key, decode);
+  CHECK(asked_once().key == first.key);
+  place(second);
+  notice(says::moving, key, decode);
+  refuse(first.key, 503, "no_place_to_move");
+  CHECK(hub.jobs->size() == 2);
+  CHECK(asked().empty());
+  prefill_done(next(), 14, &decode);
+  tokens(next(), second, 3, {4}, stop);
+  CHECK(c.sink->ids[{0, 0}] == std::vector{1, 2, 3, 4});
+  check_all_released();
+}
+
 TEST_CASE_METHOD(move_stage, "the worker may refuse after all: the stream goes on there") {
   notice(says::wanted, key, decode);
   asked_once();

@@ -143,7 +143,7 @@ TEST_CASE_METHOD(stage, "what an engine cannot compute is tried alone, and ended
     CHECK(again.quarantine);
     route(again.key, second);
     fault(again.key, second);  // who knows, second may be broken
-    again = asked_once();
+    again = asked_in_time();
     route(again.key, both);
     fault(again.key, both);
     CHECK(c.sink->said.back() == "failed 500 request_not_computable");

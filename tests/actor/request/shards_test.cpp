@@ -36,6 +36,12 @@ struct sharded : stage {
     entries.erase(e.name);
     tell({{}, {e}});
   }
+  /// As this node sees them.
+  void engines_are(msg::EntryState state) {
+    for (auto& [name, e] : entries)
+      if (e.role != msg::Role::ROUTER) e.state = state;
+    view->set(std::make_shared<directory::snapshot>(entries));
+  }
   void tell(directory::change c) {
     view->set(std::make_shared<directory::snapshot>(entries));
     caf::anon_send(hub.actor, directory::directory_changed{std::move(c), view->get(), ""});
@@ -212,6 +218,7 @@ TEST_CASE_METHOD(sharded,
                  "a shard that knows no worker is followed by each other one that is ready, "
                  "once, and only the last one's refusal is final") {
   // How it can fail: the first refusal ends it; a shard is asked twice; one that is not ready is.
+  engines_are(msg::EntryState::STARTING);
   for (const auto* code : {"no_ready_worker", "router_overloaded"}) {
     const auto c = ask("s");
     std::set<std::size_t> asked;
@@ -226,6 +233,7 @@ TEST_CASE_METHOD(sharded,
     REQUIRE(c.sink->failures.size() == 1);
     CHECK(c.sink->failures[0].code == code);
   }
+  engines_are(msg::EntryState::READY);
   const auto served = ask("s");
   const auto first = question_once();
   for (std::size_t n = 0; n < shard_count; ++n)
@@ -246,6 +254,59 @@ TEST_CASE_METHOD(sharded,
   refuse_by(q.shard, q.key, "model_not_found");
   CHECK(questions().empty());
   CHECK(unknown.sink->failures.size() == 1);
+}
+
+TEST_CASE_METHOD(sharded, "a shard that sees only who has just refused is followed by each other "
+                          "one, and by a pause then") {
+  // How it can fail: attempts are used up at a worker that drains while another shard sees more.
+  const auto drains = [&](const question& q) {
+    grant(q.shard, q.key, 20 + q.key.attempt, both);
+    CHECK(given(both).size() == 1);
+    bad_end<msg::Rejected>(q.key, both, 503, "draining", true);
+  };
+  const auto c = ask("s");
+  const auto first = question_once();
+  drains(first);
+  const auto again = question_once();
+  CHECK(again.shard == first.shard);  // it is told whom to avoid
+  drains(again);
+  std::set<std::size_t> asked{first.shard};
+  for (std::size_t n = 1; n < shard_count; ++n) {
+    const auto q = question_once();
+    asked.insert(q.shard);
+    drains(q);
+  }
+  CHECK(asked.size() == shard_count);
+  CHECK(questions().empty());
+  advance(request::route_retry_pause + 50ms);
+  CHECK(question_once().shard == first.shard);
+  CHECK(c.sink->failures.empty());
+}
+
+TEST_CASE_METHOD(sharded, "where all shards refuse what this node sees engines for, they are asked "
+                          "again") {
+  const auto c = ask("s");
+  const auto all_refuse = [&] {
+    for (std::size_t n = 0; n < shard_count; ++n) {
+      const auto q = question_once();
+      refuse_by(q.shard, q.key, "no_ready_worker");
+    }
+    CHECK(questions().empty());
+  };
+  all_refuse();
+  advance(2 * request::route_retry_pause + 50ms);
+  CHECK(c.sink->failures.empty());
+  SECTION("it is served then") {
+    const auto q = question_once();
+    grant(q.shard, q.key, 5, both);
+    CHECK(given(both).size() == 1);
+  }
+  SECTION("until this node doesn't see them either") {
+    engines_are(msg::EntryState::DRAINING);
+    all_refuse();
+    REQUIRE(c.sink->failures.size() == 1);
+    CHECK(c.sink->failures[0].code == "no_ready_worker");
+  }
 }
 
 TEST_CASE_METHOD(sharded,

@@ -147,6 +147,25 @@ TEST_CASE("a new request is told at once that nobody can serve it; a stream wait
   CHECK_FALSE(decide(e).again);
 }
 
+TEST_CASE("a new request waits, too, for shards that don't see what its own node does") {
+  auto e = ended(attempt_end::route_refused, "no_ready_worker");
+  e.seen_here = true;
+  CHECK(decide(e).again);
+  CHECK(decide(e).pause > 0ms);
+  e.number = attempts_max;
+  CHECK_FALSE(decide(e).again);
+}
+
+TEST_CASE("one that was avoided and chosen all the same is given time") {
+  // How it can fail: six attempts are over within milliseconds of a drain.
+  auto e = ended(attempt_end::job_ended, "draining");
+  e.avoided = true;
+  CHECK(decide(e).pause == route_retry_pause);
+  CHECK(decide(e).exclude == names{"decode/p/b.0"});
+  e.retryable = false;
+  CHECK_FALSE(decide(e).again);
+}
+
 TEST_CASE("a stream whose engines were all given up waits for a while, and is told then") {
   auto e = ended(attempt_end::route_refused, "engines_given_up");
   e.client_reads = true;
