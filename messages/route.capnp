@@ -89,6 +89,7 @@ struct WorkerReport {
   hold @30 :UInt64;            # number of the `Hold` in force; 0: none. An idle worker without one may have a job by now
   ticksInside @31 :Bool;       # ticks count inside a pass, from the first one on; false: at its end only, or nobody knows
   transferDeviceChanged @32 :UInt64;  # connections of the KV transport that failed because the host's address is on another network device than when it began
+  furtherAnswers @33 :UInt32;  # that its jobs still sample beyond each one's first: each takes a place, too
 }
 
 struct PrefixEvents {

@@ -214,7 +214,9 @@ bool gate::check_capacity(const party& p, const model_state& m, const queued_req
                   fmt::format("All capacity of model '{}' is in use, and the wait would be longer "
                               "than {} ms.",
                               l.model, std::chrono::ceil<milliseconds>(allowed).count()));
-  if (m.queue.mu_until(r.how) + m.queue.mu_of(l.tenant, r.how) + r.mu > queued_mu_max) {
+  const auto ahead = m.queue.mu_until(r.how) + m.queue.mu_of(l.tenant, r.how);
+  // One that is larger than all that may wait is let in where nothing does: it would never be.
+  if (ahead > 0 && ahead + r.mu > queued_mu_max) {
     why = queue_full(p, m, r);
     return false;
   }

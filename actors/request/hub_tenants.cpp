@@ -210,7 +210,7 @@ void hub_tenants::settled(const ended_request& x, const settlement& s) {
 }
 
 void hub_tenants::reported(msg::WorkerReport::Reader in) {
-  supply_.note(in.getWorker().cStr(), {in.getGeneration(), in.getRunning(),
+  supply_.note(in.getWorker().cStr(), {in.getGeneration(), in.getRunning() + in.getFurtherAnswers(),
                                        in.getQueued() + in.getPreparing() + in.getUnprepared(),
                                        in.getBytesPerToken(), now()});
   supply_changed_ = true;

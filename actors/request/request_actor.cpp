@@ -27,6 +27,11 @@ using leave_atom = caf::atom_constant<caf::atom("rqleave")>;
 
 using time_point = retry_budget::time_point;
 
+/// The timeline of a request of more attempts, as one of many prompts has, is told so often at
+/// most.
+constexpr std::size_t attempts_told_at_once = 8;
+constexpr std::chrono::milliseconds timeline_pause{100};
+
 struct request_state {
   caf::event_based_actor* self;
   caf::actor hub;
@@ -35,6 +40,8 @@ struct request_state {
   std::shared_ptr<ticket> place;
   std::vector<leg> legs;
   timeline account;
+  time_point told_at{};  ///< the store has it as it was then
+  bool untold = false;   ///< something has changed since
   work_log work;
   caf::actor_clock::time_point begun;
   caf::actor_clock::time_point deadline;
@@ -668,6 +675,7 @@ struct request_state {
   }
   bool leave_when_told() {
     if (!over || owed || prefills()) return false;
+    if (untold) tell_timeline();
     self->quit();
     return true;
   }
@@ -705,6 +713,7 @@ struct request_state {
     account.finish = std::move(finish);
     account.total_ms = elapsed_ms();
     record();
+    if (untold) tell_timeline();
   }
   /// Whatever has ended it: what it has cost goes to the books, once.
   void settle() {
@@ -759,6 +768,13 @@ struct request_state {
       account.cached_tokens += l.cached_tokens;
       account.completion_tokens += l.ledger.sampled();
     }
+    // All of it is copied, and each of its prompts has something to tell more than once.
+    untold = account.attempts.size() > attempts_told_at_once && now() - told_at < timeline_pause;
+    if (!untold) tell_timeline();
+  }
+  void tell_timeline() {
+    untold = false;
+    told_at = now();
     context->timelines->put(account);
   }
 };

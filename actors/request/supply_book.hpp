@@ -38,8 +38,8 @@ class supply_book {
   using time_point = std::chrono::steady_clock::time_point;
   struct report {
     std::uint64_t generation = 0;
-    std::uint32_t running = 0;
-    std::uint32_t queued = 0;  ///< at the engine, or on their way to it
+    std::uint32_t running = 0;  ///< answers that are sampled at once, as admission counts places
+    std::uint32_t queued = 0;   ///< at the engine, or on their way to it
     double bytes_per_token = 0;
     time_point heard{};
   };

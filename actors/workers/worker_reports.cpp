@@ -58,6 +58,7 @@ void worker_state::report() {
   d->setGeneration(options.self.generation);
   d->setRunning(g.running);
   d->setQueued(g.queued);
+  d->setFurtherAnswers(g.further);
   d->setQueuedTokens(g.queued_tokens + tokens_being_prepared());
   d->setKvUsedTokens(g.kv_referenced);
   d->setKvCachedTokens(g.kv_cached);

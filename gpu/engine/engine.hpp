@@ -181,6 +181,8 @@ struct engine_gauges {
   std::uint64_t sampled = 0;
   std::uint32_t running = 0;  ///< jobs that hold a slot
   std::uint32_t queued = 0;
+  std::uint32_t further =
+      0;  ///< answers of all these that are still sampled, beyond each one's first
   std::uint64_t queued_tokens = 0;  ///< prompt tokens not yet computed
   std::uint32_t kv_total = 0;       ///< tokens
   std::uint32_t kv_referenced = 0;

@@ -173,6 +173,7 @@ class batching_engine final : public engine {
   void keep_in_cache(kv::sequence kv, std::vector<token_id> tokens, const job& of);
   void report_prefixes();
   void publish();
+  std::uint32_t further_answers() const;
   std::chrono::microseconds since(clock_time start) const {
     return std::chrono::duration_cast<std::chrono::microseconds>(options_.now() - start);
   }
@@ -212,7 +213,8 @@ class batching_engine final : public engine {
     std::atomic<bool> stepping{false};
     std::atomic<std::uint64_t> steps{0}, busy_us{0}, prefilled{0}, sampled{0}, queued_tokens{0},
         probes{0};
-    std::atomic<std::uint32_t> at_hand{0}, running{0}, queued{0}, referenced{0}, cached{0};
+    std::atomic<std::uint32_t> at_hand{0}, running{0}, queued{0}, further{0}, referenced{0},
+        cached{0};
   } counters_;
   mutable std::mutex passed_over_mutex_;  ///< for what must be read as a whole
   passed_over_job passed_over_;

@@ -55,6 +55,18 @@ void batching_engine::report_prefixes() {
     sink_->on_prefixes(changes.added, changes.dropped);
 }
 
+std::uint32_t batching_engine::further_answers() const {
+  std::ptrdiff_t all = 0;
+  for (const auto* list : {&running_, &waiting_})
+    for (const auto& j : *list) {
+      if (!j->generate || j->probe) continue;
+      const auto open = std::count_if(j->choices.begin(), j->choices.end(),
+                                      [](const choice_run& c) { return !c.done; });
+      all += std::max<std::ptrdiff_t>(1, open) - 1;
+    }
+  return static_cast<std::uint32_t>(all);
+}
+
 void batching_engine::publish() {
   std::uint64_t tokens = 0;
   std::uint32_t again = 0;
@@ -70,6 +82,7 @@ void batching_engine::publish() {
   counters_.queued = again;
   counters_.running = static_cast<std::uint32_t>(running_.size()) -
                       (running_probe() != nullptr ? 1U : 0U);
+  counters_.further = further_answers();
   counters_.referenced = pool_.referenced();
   counters_.cached = pool_.cached();
   {
@@ -91,6 +104,7 @@ engine_gauges batching_engine::gauges() const {
   g.sampled = counters_.sampled;
   g.running = counters_.running;
   g.queued = counters_.queued + static_cast<std::uint32_t>(claims_.load());
+  g.further = counters_.further;
   g.queued_tokens = counters_.queued_tokens;
   g.kv_total = usable_cells();
   g.kv_referenced = counters_.referenced;

@@ -391,6 +391,28 @@ TEST_CASE_METHOD(
   CHECK_THAT(hub.front->timeline_json(c.external_id), Catch::Contains(reason));
 }
 
+TEST_CASE_METHOD(stage, "the timeline of many prompts is told now and then, and whole at the end") {
+  // How it can fail: each prompt's news copies what is known of all others.
+  wish w;
+  w.prompts = 20;
+  const auto c = submit(w);
+  const auto keys = asked();
+  REQUIRE(keys.size() == w.prompts);
+  for (const auto& a : keys) route(a.key, both);
+  for (const auto& a : keys) accept(a.key, both);
+  const auto computed = [&] {
+    const auto json = hub.front->timeline_json(c.external_id);
+    std::size_t n = 0;
+    for (auto at = json.find("both/"); at != std::string::npos; at = json.find("both/", at + 1))
+      ++n;
+    return n;
+  };
+  CHECK(computed() < w.prompts);
+  for (const auto& a : keys) tokens(a.key, both, 0, {1}, stop);
+  CHECK(c.sink->ends.size() == 1);
+  CHECK(computed() == w.prompts);
+}
+
 TEST_CASE_METHOD(stage, "a draining worker keeps its jobs") {
   submit();
   route(asked_once().key, both);

@@ -77,12 +77,24 @@ struct entrance : stage {
     job_done(key, both);
     advance(100ms);
   }
+  /// Another engine like the first one, of so many slots, is ready.
+  void second_begins(std::uint32_t slots) {
+    auto& other = entries[second.name];
+    other.name = second.name;
+    other.role = msg::Role::BOTH;
+    other.model = "m";
+    other.host = "a";
+    other.pool = "p";
+    other.slots = slots;
+    now_is(second, msg::EntryState::READY, second.generation);
+  }
   /// A worker's word on what it has.
-  void reports(const played_worker& w, std::uint32_t running) {
+  void reports(const played_worker& w, std::uint32_t running, std::uint32_t further = 0) {
     msg::draft<msg::WorkerReport> d;
     d->setWorker(w.name);
     d->setGeneration(w.generation);
     d->setRunning(running);
+    d->setFurtherAnswers(further);
     to_hub(w.name, std::move(d));
     advance(100ms);
   }
@@ -286,14 +298,7 @@ TEST_CASE("what runs at an engine that drains takes no place at the others") {
   const auto refused = e.ask("a");  // there is no other
   REQUIRE(refused.sink->failures.size() == 1);
   CHECK(refused.sink->failures[0].code == "model_not_ready");
-  auto& other = e.entries[e.second.name];
-  other.name = e.second.name;
-  other.role = msg::Role::BOTH;
-  other.model = "m";
-  other.host = "a";
-  other.pool = "p";
-  other.slots = 2;
-  e.now_is(e.second, msg::EntryState::READY, e.second.generation);
+  e.second_begins(2);
   for (int i = 0; i < 2; ++i) {
     e.ask("a");
     const auto key = e.asked_once().key;
@@ -303,6 +308,22 @@ TEST_CASE("what runs at an engine that drains takes no place at the others") {
   }
   e.ask("a");
   CHECK(e.asked().empty());
+}
+
+TEST_CASE("each answer of a job that has several takes a place, here and in its engine's word") {
+  // How it can fail: an engine's one job of four answers is one place in use there, and four here.
+  entrance e{{best_effort("a")}, 4};
+  stage::wish w;
+  w.tenant = "a";
+  w.choices = 4;
+  w.max_tokens = 100;
+  e.submit(w);
+  e.begun();
+  e.reports(e.both, 1, 3);
+  e.now_is(e.both, msg::EntryState::DRAINING, e.both.generation);
+  e.second_begins(1);
+  e.ask("a");
+  CHECK(e.asked().size() == 1);
 }
 
 TEST_CASE("a tenant's flood leaves places at the node for others") {

@@ -510,6 +510,23 @@ TEST_CASE("who fills the queue leaves room for others, and guaranteed work does 
   CHECK_FALSE(d.arrive("paid", 3'000, 0));
 }
 
+TEST_CASE("one that is larger than all that may wait waits where nothing else does",
+          "[admission]") {
+  // How it can fail: it is told when to come back, and then the same, for ever.
+  auto l = limits("a", 0, 1);
+  l.wait_max = milliseconds{3'600'000};
+  desk d{{l}, 1};
+  d.pump(0);
+  REQUIRE_FALSE(d.arrive("a", queued_mu_max + 1, 0, nullptr, 3'600));
+  CHECK(d.pump(0).size() == 1);
+  d.g.supply("m", {1, 0, 1'000'000, 1}, 1e6);
+  d.pump(0);
+  CHECK_FALSE(d.arrive("a", queued_mu_max + 1, 0, nullptr, 3'600));
+  const auto why = d.arrive("a", 1, 0, nullptr, 3'600);
+  REQUIRE(why);
+  CHECK(std::string{why->reason} == "queue_full");
+}
+
 TEST_CASE("who waited in vain is told when another one would be let in", "[admission]") {
   // How it can fail: it is told to stay away for as long as all wait, while others are let in.
   auto l = limits("a", 0, 1);

@@ -37,6 +37,19 @@ TEST_CASE("engine: a prompt of a single token works in every way") {
   CHECK(p.events.prefill_done.contains(3));
 }
 
+TEST_CASE("engine: further answers of a job are told while they are sampled") {
+  rig r;
+  auto many = generate(1, prompt_of(20), 5);
+  many.choices = 3;
+  REQUIRE(r.machine->submit(many));
+  REQUIRE(r.machine->submit(generate(2, prompt_of(30), 5)));
+  r.step();
+  CHECK(r.machine->gauges().running == 2);
+  CHECK(r.machine->gauges().further == 2);
+  r.run();
+  CHECK(r.machine->gauges().further == 0);
+}
+
 TEST_CASE("engine: chunks alone begin at multiples of step_tokens, and the last prompt token is a "
           "step of its own") {
   batching_limits limits;
