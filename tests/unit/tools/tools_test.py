@@ -181,12 +181,22 @@ class StageTest(unittest.TestCase):
         self.assertEqual((False, "over its budget"), (ok, why))
 
     def test_a_hung_stage_is_ended_with_all_that_it_started(self):
-        ok, _, why = self.run_stage(0.2, ["sh", "-c", "sleep 1234.5 & wait"])
+        marked = f"1234.{os.getpid()}"
+        ok, _, why = self.run_stage(0.2, ["sh", "-c", f"sleep {marked} & wait"])
         self.assertFalse(ok)
         self.assertIn("ended", why)
+        end = time.monotonic() + 10  # what got the signal may not have run since
+        while self.runs(f"sleep\0{marked}\0".encode()):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.05)
+
+    @staticmethod
+    def runs(command):
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):  # it may end while we look
-                self.assertNotEqual(b"sleep\x001234.5\x00", process.read_bytes())
+                if process.read_bytes() == command:
+                    return True
+        return False
 
     def test_the_tree_state_knows_uncommitted_files(self):
         with tempfile.TemporaryDirectory() as folder:
