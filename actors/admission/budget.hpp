@@ -38,6 +38,12 @@ struct budget_terms {
   std::size_t gateways = 1;
 };
 
+/// The first number of an incarnation's words: far from those of others, so that what one has said
+/// is not taken for another's.
+constexpr std::uint64_t first_sequence(std::uint64_t incarnation) {
+  return 1 + (incarnation * 0x9e3779b97f4a7c15ULL >> 2U);
+}
+
 /// A holder's word to its owner.
 struct holder_word {
   std::uint64_t incarnation = 0;   ///< of the holder; larger is newer

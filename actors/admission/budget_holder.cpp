@@ -32,8 +32,9 @@ std::vector<std::string> owner_order(const std::string& budget, std::vector<std:
 budget_holder::budget_holder(budget_terms terms, std::vector<std::string> order,
                              std::uint64_t incarnation, time_point now)
     : terms_(terms), order_(std::move(order)), incarnation_(incarnation), owner_(order_.front()),
-      followed_since_(now), last_heard_(now), ruled_(now), last_word_(now - renewal_interval),
-      ask_again_(now), lease_until_(now), last_(now), level_(terms.burst), level_at_(now) {
+      followed_since_(now), last_heard_(now), ruled_(now), sequence_(first_sequence(incarnation)),
+      last_word_(now - renewal_interval), ask_again_(now), lease_until_(now), last_(now),
+      level_(terms.burst), level_at_(now) {
   // Until an owner is heard: what an earlier incarnation may have had is still running.
   open_allowed_ = places_at_first();
 }
@@ -44,8 +45,8 @@ std::uint32_t budget_holder::places_at_first() const {
 
 bool budget_holder::usable(const std::string& g, time_point now) const {
   if (auto i = reachable_.find(g); i != reachable_.end() && !i->second) return false;
-  const auto i = silent_since_.find(g);
-  return i == silent_since_.end() || now >= i->second + silence_remembered;
+  const auto i = unfit_until_.find(g);
+  return i == unfit_until_.end() || now >= i->second;
 }
 
 const std::string& budget_holder::best(time_point now) const {
@@ -80,7 +81,14 @@ void budget_holder::choose(time_point now) {
   const auto tried = std::max(ruled_, followed_since_);
   if (now < tried + lease_time) return;
   const auto bound_until = std::max(last_heard_, followed_since_) + lease_time;
-  if (now >= bound_until && !leaving_) silent_since_[owner_] = now;
+  // Silent, or it answers and does not rule: others follow another one, and keep it. Who has come
+  // back and is the first in order would follow itself for ever. That is remembered until all have
+  // been tried.
+  if (!leaving_) {
+    const bool silent = now >= bound_until;
+    unfit_until_[owner_] = now + (silent ? silence_remembered
+                                         : 2 * lease_time * static_cast<int>(order_.size()));
+  }
   const auto& next = best(now);
   leaving_ = next != owner_;
   if (!leaving_ || now < bound_until) return;
@@ -243,7 +251,7 @@ void budget_holder::answered(const std::string& by, const owner_word& in, time_p
 void budget_holder::reachable(const std::string& gateway, bool is, time_point now) {
   advance(now);
   reachable_[gateway] = is;
-  if (is) silent_since_.erase(gateway);
+  if (is) unfit_until_.erase(gateway);
 }
 
 void budget_holder::set_terms(budget_terms terms, time_point now) {

@@ -74,7 +74,7 @@ class budget_holder {
   std::vector<std::string> order_;
   std::uint64_t incarnation_;
   std::map<std::string, bool> reachable_;
-  std::map<std::string, time_point> silent_since_;
+  std::map<std::string, time_point> unfit_until_;
 
   std::string owner_;
   time_point followed_since_;
@@ -83,7 +83,7 @@ class budget_holder {
   /// been heard just then, and the floor is not ours while an owner counts on us.
   time_point ruled_;
   bool leaving_ = false;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_;
   std::uint64_t owner_incarnation_ = 0;
   std::uint64_t echo_ = 0;
   std::vector<asked> asked_;  ///< words without an answer

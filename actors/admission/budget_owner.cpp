@@ -12,11 +12,6 @@ constexpr std::size_t unheard_max = 4'096;
 /// The longest wait that is told.
 constexpr seconds wait_max{3'600.0};
 
-/// Far from those of other incarnations, so that what one has said is not taken for another's.
-std::uint64_t first_sequence(std::uint64_t incarnation) {
-  return 1 + (incarnation * 0x9e3779b97f4a7c15ULL >> 2U);
-}
-
 }  // namespace
 
 double budget_owner::holder::outstanding() const {
@@ -95,6 +90,8 @@ void budget_owner::accrue(time_point now) {
   }
   last_ = std::max(last_, now);
   level_ = std::min(level_, ceiling());
+  // From here on another may have made MU of the same time.
+  if (holders_.size() > 1 && now >= rules_until() + (lease_time - vote_time)) level_ = 0;
 }
 
 double budget_owner::level(time_point now) {

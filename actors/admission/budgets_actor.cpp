@@ -62,9 +62,11 @@ struct budgets_state {
       list[i].setBudget(*answers[i].first);
       write(list[i], answers[i].second);
     }
-    // Lost, it is as if it had been lost on its way: the words are said again.
+    // Lost, it is as if it had been lost on its way: the words are said again. By name alone: what
+    // the directory calls a hub's incarnation is another number than the hub's own, which the
+    // answer's sequences are told apart by.
     if (auto e = std::move(d).freeze())
-      options.office->send(from.from, {budgets_name(options.host), options.generation},
+      options.office->send({from.from.name, 0}, {budgets_name(options.host), options.generation},
                            *std::move(e));
   }
 };

@@ -96,6 +96,8 @@ class Tenants(unittest.TestCase):
 
     def test_3_a_limit_is_one_for_both_gateways(self):
         wait_until(lambda: self.ask("small")[0] == 200, "small is let in")
+        for host in ("h0", "h1"):
+            wait_until(lambda: self.metric("troupe_tenant_isolated", "small", host) == 0, f"{host} hears of the budget's owner")
         begun = time.monotonic()
         charged_before = self.charged("small")
         refusals = []
@@ -122,6 +124,14 @@ class Tenants(unittest.TestCase):
             self.assertEqual(headers["x-ratelimit-limit-mu"], "6")
         # That is nobody else's.
         self.assertEqual(self.ask("acme")[0], 200)
+        # All of it is there for either gateway: by itself each would have 5 %, 0.06 MU in so long.
+        for host in ("h0", "h1"):
+            alone, begun = self.metric("troupe_tenant_model_units_total", "small", host), time.monotonic()
+            while time.monotonic() < begun + 12:
+                if self.ask("small", host=host, body={"max_tokens": 60})[0] != 200:
+                    time.sleep(0.05)
+            self.assertGreaterEqual(self.metric("troupe_tenant_model_units_total", "small", host) - alone, 0.6, host)
+            self.assertEqual(self.metric("troupe_tenant_isolated", "small", host), 0)
 
     def metric(self, name, who, host):
         found = re.search(rf'^{name}{{[^}}]*tenant="{who}"[^}}]*}} (\S+)', self.get("operator", "/metrics", host)[2], re.M)

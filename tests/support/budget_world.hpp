@@ -94,10 +94,10 @@ class budget_world {
   }
   std::size_t ruling() {
     std::size_t n = 0;
-    for (std::size_t i = 0; i < names_.size(); ++i)
-      n += gateways_[i].owner && gateways_[i].owner->rules(clock(i)) ? 1 : 0;
+    for (std::size_t i = 0; i < names_.size(); ++i) n += rules(i) ? 1 : 0;
     return n;
   }
+  bool rules(std::size_t g) { return gateways_[g].owner && gateways_[g].owner->rules(clock(g)); }
   bool on_floor(std::size_t g) { return gateways_[g].holder->on_floor(clock(g)); }
   /// MU that it could spend now.
   double held(std::size_t g) { return gateways_[g].holder->available(clock(g)); }

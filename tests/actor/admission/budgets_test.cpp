@@ -110,7 +110,8 @@ struct world : deterministic_system {
         cut[i][k] = std::make_shared<bool>(false);
         const auto way = own(system.spawn(wire, all[k].office, cut[i][k]));
         for (const auto* what : {"requests/", "budgets/"})
-          g.office->set_route(what + ("g" + std::to_string(k)), 0, way);
+          // The directory's numbers are others than those that the actors were started with.
+          g.office->set_route(what + ("g" + std::to_string(k)), 1'000 + k, way);
       }
       request::hub_options o;
       o.host = g.host;

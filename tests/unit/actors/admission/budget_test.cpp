@@ -97,7 +97,10 @@ TEST_CASE("one of four gateways is cut off for a minute", "[admission]") {
       CHECK(reachable >= 90);
       CHECK(alone >= 3);
       CHECK(alone <= 6);
-      CHECK(w.spent_between(t + 80, t + 130) >= 0.9 * 100 * 50 / 60);
+      const double after = w.spent_between(t + 80, t + 130);
+      CHECK(after >= 0.9 * 100 * 50 / 60);
+      // How it can fail: where it owned the budget it goes on following itself, on its floor.
+      CHECK(after - w.spent_between(t + 80, t + 130, off) >= 0.8 * 25 * 50 / 60);
     }
   }
 }
@@ -117,7 +120,7 @@ TEST_CASE("whatever is cut, restarted or delayed, the whole stays within its lim
     for (std::size_t g = 0; g < terms.gateways; ++g)
       w.demand(g, static_cast<double>(below(4)), cost);
     if (seed % 2 == 0) w.refunds(0.1 * static_cast<double>(below(10)), 20);
-    std::size_t restarts = 0;
+    double restarted = -10;
     for (int i = 0; i < 20; ++i) {
       switch (below(5)) {
       case 0:
@@ -132,7 +135,7 @@ TEST_CASE("whatever is cut, restarted or delayed, the whole stays within its lim
       case 3:
         if (terms.gateways > 1) {
           w.restart(below(terms.gateways));
-          ++restarts;
+          restarted = w.now();
         }
         break;
       default:
@@ -140,7 +143,8 @@ TEST_CASE("whatever is cut, restarted or delayed, the whole stays within its lim
       }
       w.demand(below(terms.gateways), static_cast<double>(below(4)), cost);
       w.run(1 + static_cast<double>(below(15)));
-      REQUIRE(w.ruling() <= 1);
+      // One that begins anew doesn't know whom it has just voted for.
+      if (w.now() > restarted + 3.1) REQUIRE(w.ruling() <= 1);
     }
     CHECK(w.worst_window(60) <= bound(terms, 60) + cost);
     CHECK(w.worst_window(10) <= bound(terms, 10) + cost);
@@ -148,11 +152,39 @@ TEST_CASE("whatever is cut, restarted or delayed, the whole stays within its lim
     w.heal();
     w.refunds(0, 0);
     for (std::size_t g = 0; g < terms.gateways; ++g) w.demand(g, 20 / cost, cost);
-    w.run(30);
+    // Until the last one has tried all others.
+    w.run(15 + 7 * static_cast<double>(terms.gateways));
     const double t = w.now();
     w.run(30);
-    CHECK(w.spent_between(t, t + 30) >= 0.9 * 50);
+    const double all = w.spent_between(t, t + 30);
+    CHECK(all >= 0.9 * 50);
+    // Each of them, whoever owns the budget now.
+    for (std::size_t g = 0; g < terms.gateways; ++g)
+      CHECK(all - w.spent_between(t, t + 30, g) >=
+            0.7 * 50 / static_cast<double>(terms.gateways) - cost);
   }
+}
+
+TEST_CASE("an owner that too few follow keeps nothing for its next reign", "[admission]") {
+  // How it can fail: what A had stored is handed out once more on top of what B has made since.
+  budget_terms terms{60, 60, 3, 0, 3};
+  budget_world w{terms, 1};
+  w.run(90);  // full
+  const auto first = w.preferred_owner();
+  w.isolate(first);
+  w.run(20);
+  w.heal();
+  w.run(90);  // the next one is full, too
+  const auto t = w.now();
+  std::size_t next = 0;
+  while (next < 2 && !w.rules(next)) ++next;
+  REQUIRE(w.rules(next));
+  REQUIRE(next != first);
+  w.demand(3 - first - next, 100, 1);
+  w.run(1);
+  w.isolate(next);
+  w.run(8);
+  CHECK(w.spent_between(t, w.now()) <= 60 + 9 + 1);
 }
 
 TEST_CASE("what is cancelled comes back, but is not stored above the burst", "[admission]") {
