@@ -158,6 +158,8 @@ struct watchdog_state {
     if (key.id.high != incarnation) return;
     for (auto& [engine, e] : engines) {
       if (e.probe != key.id.low) continue;
+      // The one before it is still there: the way is open, and it goes no further.
+      if (failure != nullptr && failure == std::string_view{msg::probe_pending}) return;
       e.probe = 0;  // a failure after an answer is none
       ++e.probes_answered;
       if (failure != nullptr && msg::is_engine_fault(failure))

@@ -1,6 +1,7 @@
 // Taking jobs and other commands in.
 
 #include "gpu/engine/batching/batching_engine.hpp"
+#include "messages/job_codes.hpp"
 
 #include <fmt/format.h>
 
@@ -50,7 +51,7 @@ expected<std::unique_ptr<job>> batching_engine::make_job(job_id id, std::vector<
   j->probe = probe;
   if (probe) {
     j->probe_claim = queue_claim::take(probe_claims_, 1);
-    if (!j->probe_claim) return error{"queue_full", "a probe is in this engine already", {}};
+    if (!j->probe_claim) return error{msg::probe_pending, "a probe is in this engine already", {}};
   } else {
     j->claim = queue_claim::take(claims_, submit_queue_jobs_max);
   }

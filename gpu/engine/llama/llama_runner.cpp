@@ -27,7 +27,9 @@ llama_runner::~llama_runner() = default;
 /// Between any two nodes of the graph; on the thread that computes.
 bool llama_runner::on_node(void* self) {
   auto& runner = *static_cast<llama_runner*>(self);
-  runner.ticks_.fetch_add(1, std::memory_order_relaxed);
+  // Of a pass on a GPU only the nodes that are left to the CPU come by here, all at its beginning:
+  // more ticks than passes would say that a pass which stands has none.
+  if (runner.ticks_inside_) runner.ticks_.fetch_add(1, std::memory_order_relaxed);
   return runner.abort_.load(std::memory_order_relaxed);
 }
 

@@ -186,6 +186,22 @@ TEST_CASE_METHOD(probed, "an engine that answers no probe is called hung, with t
   for (int i = 0; i < 5; ++i) CHECK(report(2).empty());
 }
 
+TEST_CASE_METHOD(probed, "that an engine has the last probe still is no answer to the next one") {
+  // How it can fail: one that takes probes and never answers refuses each second one, for ever.
+  for (int i = 0; i < 30 && verdicts.empty(); ++i)
+    for (const auto& sent : quiet(1)) {
+      msg::view<msg::DecodeJob> in{sent};
+      if (msg::read(in->getJob().getKey()).id.low == 1) continue;
+      msg::draft<msg::Rejected> d;
+      msg::write(d->initKey(), msg::read(in->getJob().getKey()));
+      d->initFailure().setCode("probe_pending");
+      office->send({"watchdog/h0", 0}, {"both/p/h0.0", 1}, std::move(d).freeze().value());
+      run();
+    }
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts[0].is.what == verdict::hung);
+}
+
 TEST_CASE_METHOD(probed, "a refused probe is an answer, one of somebody else's is none") {
   auto sent = quiet(11);
   REQUIRE(sent.size() == 1);

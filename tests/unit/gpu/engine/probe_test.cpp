@@ -116,7 +116,7 @@ TEST_CASE("one probe at a time, and no request in the guise of one") {
   REQUIRE(r.machine->submit(probe(1)));
   const auto second = r.machine->submit(probe(2));
   REQUIRE_FALSE(second);
-  CHECK(second.error().code == "queue_full");
+  CHECK(second.error().code == "probe_pending");
   r.run();
   REQUIRE(r.machine->submit(probe(3)));
   r.run();
