@@ -125,6 +125,13 @@ class ucx_backend final : public backend {
   }
 
   void disconnect(peer_id peer, bool certainly_dead) override {
+    {
+      // At once: what asks for a connection next gets another one.
+      std::lock_guard lock(shared_.mutex);
+      if (auto known = shared_.peers.find(static_cast<std::uint64_t>(peer));
+          known != shared_.peers.end())
+        known->second.lost = true;
+    }
     commands_.post([this, peer, certainly_dead] { core_.disconnect(peer, certainly_dead); });
   }
 

@@ -175,6 +175,24 @@ TEST_CASE("connecting twice gives the same connection; malformed addresses are r
   CHECK_FALSE(p.from.transport->connect(address, proximity::other_host));
 }
 
+TEST_CASE("a connection that was given up is not handed out again") {
+  // How it can fail: the progress thread has not come round since, and it looks whole.
+  pair p(proximity::same_host);
+  const auto address = p.to.transport->local_address();
+  auto given_up = p.peer;
+  for (int i = 0; i < 20; ++i) {
+    p.from.transport->disconnect(given_up, false);
+    const auto next = p.from.transport->connect(address, proximity::same_host);
+    REQUIRE(next);
+    REQUIRE(*next != given_up);
+    CHECK_FALSE(p.from.transport->send_control(given_up, std::vector<std::byte>(8)));
+    given_up = *next;
+  }
+  // Standing before it ends, as above.
+  REQUIRE(p.from.transport->send_control(given_up, text_bytes("x")));
+  REQUIRE(p.to.seen.wait([&] { return !p.to.seen.controls.empty(); }));
+}
+
 TEST_CASE("ending a backend ends its operations") {
   auto where = GENERATE(proximity::same_host, proximity::other_host);
   pair p(where);
