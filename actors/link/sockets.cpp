@@ -16,8 +16,10 @@
 
 #include <cerrno>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace troupe::link {
 
@@ -34,6 +36,8 @@ endpoint remote_of(int fd) {
 /// For a host to answer at all: one that is gone would hold up the way to the others, and this
 /// process's end, for minutes.
 constexpr std::chrono::milliseconds connect_timeout{2'000};
+/// Threads that connect; with more peers than that some share one.
+constexpr std::size_t lines_max = 32;
 
 bool is_connected(int fd) {
   pollfd p{fd, POLLOUT, 0};
@@ -164,21 +168,23 @@ net::default_multiplexer& backend_of(caf::actor_system& system) {
   return static_cast<net::default_multiplexer&>(system.middleman().backend());
 }
 
-class dialler final : public caf::io::middleman_actor_impl {
+/// Connects to some peers, one after the other, on a thread of its own: connecting blocks.
+class line final : public caf::io::middleman_actor_impl {
  public:
-  dialler(caf::actor_config& config, caf::actor broker, guard by)
+  line(caf::actor_config& config, caf::actor broker, std::optional<guard> by)
       : caf::io::middleman_actor_impl(config, std::move(broker)), guard_(std::move(by)) {}
 
-  const char* name() const override { return "dialler"; }
+  const char* name() const override { return "line"; }
 
  protected:
   caf::expected<caf::io::scribe_ptr> connect(const std::string& address,
                                              std::uint16_t port) override {
-    if (!guard_.knows({address, port})) return caf::sec::cannot_connect_to_node;
+    if (guard_ && !guard_->knows({address, port})) return caf::sec::cannot_connect_to_node;
     const int fd = connected_socket(address, port);
     if (fd < 0) return caf::sec::cannot_connect_to_node;
+    if (!guard_) return backend_of(system()).new_scribe(fd);
     return caf::io::scribe_ptr{caf::make_counted<scribe>(
-        backend_of(system()), fd, guard_.connect(fd, {address, port}), nullptr)};
+        backend_of(system()), fd, guard_->connect(fd, {address, port}), nullptr)};
   }
   /// Ports are opened by `open_door` only.
   caf::expected<caf::io::doorman_ptr> open(std::uint16_t, const char*, bool) override {
@@ -186,8 +192,37 @@ class dialler final : public caf::io::middleman_actor_impl {
   }
 
  private:
-  const guard guard_;
+  const std::optional<guard> guard_;
 };
+
+/// A peer that doesn't answer at all costs its line `connect_timeout` a time, and is asked for
+/// again as soon as its connector has had enough: three of them on one line, and nobody else's turn
+/// would ever come in time.
+struct dialler_state {
+  std::map<endpoint, std::size_t> line_of;
+  std::vector<caf::actor> lines;
+  static constexpr const char* name = "dialler";
+
+  ~dialler_state() {
+    // They ignore every other reason.
+    for (const auto& x : lines) caf::anon_send_exit(x, caf::exit_reason::kill);
+  }
+};
+
+caf::behavior dialler(caf::stateful_actor<dialler_state>* self, const std::optional<guard>& by) {
+  return {[self, by](caf::connect_atom connect, std::string& address, std::uint16_t port) {
+    auto& s = self->state;
+    const auto [known, first] = s.line_of.try_emplace({address, port},
+                                                      s.line_of.size() % lines_max);
+    if (known->second == s.lines.size()) {
+      auto broker = self->system().middleman().named_broker<caf::io::basp_broker>(
+          caf::atom("BASP"));
+      s.lines.push_back(caf::actor_cast<caf::actor>(
+          self->system().spawn<line, caf::detached + caf::hidden>(std::move(broker), by)));
+    }
+    return self->delegate(s.lines[known->second], connect, std::move(address), port);
+  }};
+}
 
 }  // namespace
 
@@ -200,16 +235,11 @@ caf::expected<caf::io::doorman_ptr> open_door(caf::actor_system& system, std::ui
       caf::make_counted<doorman>(backend_of(system), *fd, std::move(by), std::move(room))};
 }
 
-caf::actor spawn_dialler(caf::actor_system& system, guard by) {
-  auto broker = system.middleman().named_broker<caf::io::basp_broker>(caf::atom("BASP"));
-  // A thread of its own: connecting blocks.
-  const auto made = system.spawn<dialler, caf::detached + caf::hidden>(std::move(broker),
-                                                                       std::move(by));
-  return caf::actor_cast<caf::actor>(made);
+caf::actor spawn_dialler(caf::actor_system& system, std::optional<guard> by) {
+  return system.spawn<caf::hidden>(dialler, std::move(by));
 }
 
 void end_dialler(const caf::actor& dialler) {
-  // It ignores every other reason.
   caf::anon_send_exit(dialler, caf::exit_reason::kill);
 }
 

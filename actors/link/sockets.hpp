@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace troupe::link {
@@ -25,8 +26,9 @@ caf::expected<caf::io::doorman_ptr> open_door(caf::actor_system& system, std::ui
                                               std::shared_ptr<waiting_room> room);
 
 /// An actor that connects in the words of CAF's middleman; its connections belong to CAF's broker.
-/// To be ended by `end_dialler`, before its system.
-caf::actor spawn_dialler(caf::actor_system& system, guard by);
+/// One peer does not wait for another. Without a guard connections are plain. To be ended by
+/// `end_dialler`, before its system.
+caf::actor spawn_dialler(caf::actor_system& system, std::optional<guard> by);
 void end_dialler(const caf::actor& dialler);
 
 }  // namespace troupe::link

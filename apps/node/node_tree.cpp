@@ -138,7 +138,7 @@ expected<void> node_tree::start_links() {
   context.owner = directory_;
   context.dialler = setup_.world.dialler;
   const auto nodes = door_for_nodes();
-  if (nodes.by) context.dialler = dialler_ = link::spawn_dialler(system_, *nodes.by);
+  if (!context.dialler) context.dialler = dialler_ = link::spawn_dialler(system_, nodes.by);
   context_ = std::make_shared<const link::link_context>(std::move(context));
 
   const auto* self = c.find_host(setup_.host);

@@ -129,7 +129,7 @@ class node_tree {
   std::shared_ptr<directory::directory_view> view_ = std::make_shared<directory::directory_view>();
   std::shared_ptr<const link::link_context> context_;
   caf::actor directory_;
-  caf::actor dialler_;                              ///< none where links are plain
+  caf::actor dialler_;                              ///< none where it was given one
   std::vector<supervision::watched_actor> ground_;  ///< ended last, in reverse order
   std::unique_ptr<data_plane> data_;
   std::uint16_t engine_port_ = 0;

@@ -13,7 +13,10 @@
 #include <catch2/catch.hpp>
 #include <spdlog/spdlog.h>
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <future>
@@ -76,6 +79,38 @@ caf::behavior owner(caf::event_based_actor* self, record* to,
   };
 }
 
+/// A port whose host lets nobody in and sends nobody away, as one that has no power.
+class black_hole {
+ public:
+  black_hole() {
+    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    REQUIRE(::bind(fd_, at(), size) == 0);
+    REQUIRE(::getsockname(fd_, at(), &size) == 0);
+    REQUIRE(::listen(fd_, 0) == 0);
+    // What comes after these finds the queue full.
+    for (int i = 0; i < 3; ++i) {
+      waiting_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      ::connect(waiting_.back(), at(), sizeof address_);
+    }
+  }
+  ~black_hole() {
+    for (int fd : waiting_) ::close(fd);
+    ::close(fd_);
+  }
+  black_hole(const black_hole&) = delete;
+  black_hole& operator=(const black_hole&) = delete;
+  std::uint16_t port() const { return ntohs(address_.sin_port); }
+
+ private:
+  sockaddr* at() { return reinterpret_cast<sockaddr*>(&address_); }
+  int fd_ = -1;
+  sockaddr_in address_{};
+  std::vector<int> waiting_;
+};
+
 /// One process: an actor system with its links.
 class process {
  public:
@@ -136,7 +171,7 @@ class process {
     return *bound;
   }
   void connect(const std::string& host, std::uint16_t port) {
-    if (at.by) context.dialler = spawn_dialler(system, *at.by);
+    if (!context.dialler) context.dialler = spawn_dialler(system, at.by);
     actors.push_back(spawn_connector(system, std::make_shared<const link_context>(context), host,
                                      "127.0.0.1", port));
   }
@@ -187,6 +222,19 @@ TEST_CASE("two hosts of one CA link, and what is large goes over", "[link][tls]"
   }
   for (int i = 0; i < messages; ++i)
     REQUIRE(got.wait(std::to_string(bytes) + " " + std::to_string(i)));
+}
+
+TEST_CASE("peers that don't answer at all don't hold up the way to one that does", "[link]") {
+  // How it can fail: one after the other is dialled, and the good one's turn comes when its
+  // connector has given up and asked again.
+  std::vector<std::unique_ptr<black_hole>> gone;
+  process a{"a", 1}, b{"b", 2};
+  for (int i = 0; i < 4; ++i) {
+    gone.push_back(std::make_unique<black_hole>());
+    a.connect("c", gone.back()->port());
+  }
+  a.connect("b", b.listen());
+  CHECK(a.seen.wait("up b"));
 }
 
 TEST_CASE("a host that calls itself by another's name is refused", "[link][tls]") {
