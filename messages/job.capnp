@@ -108,6 +108,7 @@ struct PrefillDone {
   cachedTokens @10 :UInt32;
   transport @11 :Text;
   cost @12 :JobCost;           # null: not known
+  wireUs @13 :UInt64;          # while a piece was under way; 0: not known
 }
 
 struct JobFailed {

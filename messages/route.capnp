@@ -52,6 +52,16 @@ struct RouteRelease {
   host @1 :Text;
   prefills @2 :List(UInt64);   # leases whose prefill worker has done its share; decode goes on
   cleared @3 :List(UInt64);    # leases whose request is no longer under suspicion; it goes on
+  outcomes @4 :List(RouteOutcome);  # of leases that are open
+}
+
+struct RouteOutcome {
+  # What came of a route: the shard's next choices go by it.
+  lease @0 :UInt64;
+  promptTokens @1 :UInt32;     # 0: not known
+  cachedTokens @2 :UInt32;     # of them, where the prompt was computed
+  transferBytes @3 :UInt64;    # 0: nothing was transferred, or it is not known
+  wireUs @4 :UInt64;           # that they were under way
 }
 
 struct WorkerReport {

@@ -82,10 +82,18 @@ held_route::held_route(std::shared_ptr<link::post_office> office, std::shared_pt
   book_->add({shard_.name, lease_});
 }
 
-void held_route::prefill_done() {
+void held_route::prefill_done(const outcome& what) {
   msg::draft<msg::RouteRelease> d;
   d->initPrefills(1).set(0, lease_);
   d->setHost(host_);
+  if (what.prompt_tokens > 0 || what.transfer_bytes > 0) {
+    auto out = d->initOutcomes(1)[0];
+    out.setLease(lease_);
+    out.setPromptTokens(what.prompt_tokens);
+    out.setCachedTokens(what.cached_tokens);
+    out.setTransferBytes(what.transfer_bytes);
+    out.setWireUs(what.wire_us);
+  }
   if (auto e = std::move(d).freeze()) office_->send(shard_, from_, *std::move(e));
 }
 

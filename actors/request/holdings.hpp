@@ -84,8 +84,15 @@ class held_route {
   ~held_route();
   held_route(const held_route&) = delete;
   held_route& operator=(const held_route&) = delete;
+  /// For the shard's next choices; 0: not known.
+  struct outcome {
+    std::uint32_t prompt_tokens = 0;
+    std::uint32_t cached_tokens = 0;
+    std::uint64_t transfer_bytes = 0;
+    std::uint64_t wire_us = 0;
+  };
   /// The prompt is computed: others can be leased to that worker.
-  void prefill_done();
+  void prefill_done(const outcome& what);
   /// The prompt is no longer under suspicion: others that are can come to these workers.
   void cleared();
 

@@ -459,15 +459,30 @@ struct request_state {
                 in->getFailure().getRetryable());
   }
 
+  /// What an attempt computes again, after another's tokens, says nothing of the prompt's blocks.
+  static held_route::outcome outcome_of(const leg& l, std::uint32_t cached) {
+    held_route::outcome out;
+    if (l.accepted && l.attempt == l.cached_attempt) {
+      out.prompt_tokens = l.prompt_tokens;
+      out.cached_tokens = cached;
+    }
+    return out;
+  }
+
   void prefilled(const msg::envelope<msg::PrefillDone>& e) {
     msg::view<msg::PrefillDone> in{e};
     note_cost<msg::PrefillDone>(*in);
     auto* l = find_attempt(msg::read(in->getKey()));
     if (!l) return;
     close_job(*l, in->getWorker().cStr());
-    if (l->route) l->route->prefill_done();
     auto& r = record_of(*l);
     fill(r, *in);
+    if (l->route) {
+      auto what = outcome_of(*l, r.prefill_cached_tokens);
+      what.transfer_bytes = in->getWireUs() > 0 ? r.transfer_bytes : 0;
+      what.wire_us = in->getWireUs();
+      l->route->prefill_done(what);
+    }
     // `Accepted` came before the engine had looked; of a repetition nothing was saved for the
     // client.
     if (!l->finished && l->attempt == l->cached_attempt)
@@ -541,7 +556,9 @@ struct request_state {
     if (account.ttft_ms < 0) account.ttft_ms = elapsed_ms();
     what->client->on_delta(l->prompt, delta);
     if (!l->ledger.all_done()) {
-      if (first && l->route && !l->prefill) l->route->prefill_done();
+      if (first && l->route && !l->prefill)
+        l->route->prefill_done(
+            outcome_of(*l, l->cached_attempt == l->attempt ? l->cached_tokens : 0));
       return;
     }
     if (delta.hasCost())

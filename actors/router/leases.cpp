@@ -105,7 +105,7 @@ void router_policy::learn(std::uint64_t id, const route_outcome& o) {
   if (l.prefill.who == nobody || l.decode.who == nobody) return;
   const auto from = workers_[l.prefill.who].host, to = workers_[l.decode.who].host;
   if (from != nobody && to != nobody)
-    speeds_.add(from, to, apart(from, to), o.transfer_bytes, o.transfer_us);
+    speeds_.add(from, to, apart(from, to), o.transfer_bytes, o.wire_us);
 }
 
 std::vector<router_policy::lease_view> router_policy::leases() const {

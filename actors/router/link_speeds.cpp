@@ -7,7 +7,8 @@ namespace troupe::router {
 void link_speeds::add(std::uint32_t from, std::uint32_t to, topology::distance far,
                       std::uint64_t bytes, std::uint64_t us) {
   if (bytes < sample_bytes_min || us == 0) return;
-  const double sample = static_cast<double>(bytes) / (static_cast<double>(us) / 1e6);
+  const double sample = std::clamp(static_cast<double>(bytes) / (static_cast<double>(us) / 1e6),
+                                   slowest_sample, fastest_sample);
   blend(by_distance_[static_cast<std::size_t>(far)], sample);
   if (const auto i = by_pair_.find(key(from, to)); i != by_pair_.end())
     blend(i->second, sample);

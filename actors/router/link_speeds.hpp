@@ -15,6 +15,8 @@ class link_speeds {
  public:
   /// Smaller transfers measure the way's latency, not its bandwidth.
   static constexpr std::uint64_t sample_bytes_min = 65'536;
+  /// Bytes per second; what is said to be beyond is taken for this.
+  static constexpr double slowest_sample = 1e5, fastest_sample = 1e12;
   /// Share of a new sample in what is known.
   static constexpr double share = 0.2;
   /// Pairs of hosts that are remembered one by one; others by their distance only.

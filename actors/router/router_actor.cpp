@@ -12,6 +12,7 @@
 
 #include <caf/all.hpp>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -355,6 +356,9 @@ struct router_state {
 
   void released(const link::origin& from, msg::RouteRelease::Reader in) {
     policy->hub_speaks(host_of(from.from), from.from.generation);
+    for (auto o : in.getOutcomes())
+      policy->learn(o.getLease(), {o.getPromptTokens(), o.getCachedTokens(), o.getTransferBytes(),
+                                   o.getWireUs()});
     for (auto lease : in.getLeases()) policy->release(lease);
     for (auto lease : in.getPrefills()) policy->release_prefill(lease);
     for (auto lease : in.getCleared()) policy->clear(lease);
@@ -438,13 +442,17 @@ caf::behavior behavior(caf::stateful_actor<router_state>* self, router_options o
       link::on<msg::PrefixEvents>([&s](msg::PrefixEvents::Reader in) { s.prefixes(in); }),
       [&s](const describe_leases&) { return leases_report{s.policy->leases()}; },
       [&s](const control::describe_load&) { return s.account(); },
-      supervision::answers_for_itself(self,
-                                      [&s] {
-                                        return supervision::actor_facts{
-                                            {"leases", std::to_string(s.policy->open_leases())},
-                                            {"state", msg::state_name(s.state)},
-                                            {"misrouted", std::to_string(s.misrouted)}};
-                                      }),
+      supervision::answers_for_itself(
+          self,
+          [&s] {
+            supervision::actor_facts all{{"leases", std::to_string(s.policy->open_leases())},
+                                         {"state", msg::state_name(s.state)},
+                                         {"misrouted", std::to_string(s.misrouted)}};
+            for (const auto& m : s.options.models)
+              all.emplace_back("cached of what is promised, " + m,
+                               fmt::format("{:.2f}", s.policy->cached_share(m)));
+            return all;
+          }),
   };
 }
 

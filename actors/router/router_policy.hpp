@@ -181,7 +181,7 @@ struct route_outcome {
   std::uint32_t prompt_tokens = 0;  ///< 0: not known
   std::uint32_t cached_tokens = 0;  ///< of them, by the worker that prefilled
   std::uint64_t transfer_bytes = 0;
-  std::uint64_t transfer_us = 0;
+  std::uint64_t wire_us = 0;  ///< that they were under way; 0: not known
 };
 
 /// Chooses workers. The score of a route is the time until its first token, in seconds, and what it

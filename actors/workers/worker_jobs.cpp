@@ -341,6 +341,7 @@ void worker_state::tell_prefilled_if_complete(job& j) {
   d->setTransferBytes(j.stats.bytes);
   d->setTransferUs(static_cast<std::uint64_t>(j.stats.moving.count()));
   d->setExposedUs(static_cast<std::uint64_t>(j.stats.exposed.count()));
+  d->setWireUs(static_cast<std::uint64_t>(j.stats.on_wire.count()));
   d->setPieces(j.stats.pieces);
   d->setFromToken(j.stats.from);
   d->setToToken(j.stats.to);

@@ -58,6 +58,9 @@ class hand_over_service::driver final : public events, public std::enable_shared
     engine::position kv_until = 0;
     std::optional<time_point> first_sent;
     time_point last_acked{};
+    std::uint32_t on_wire = 0;  ///< pieces
+    time_point wire_since{};    ///< while there are some
+    std::chrono::nanoseconds wire_time{0};
     time_point finished{};
     std::size_t buffers = 0;  // that its pieces hold
     // Since when it has asked for a buffer in vain, and when it last did.

@@ -127,7 +127,8 @@ void hand_over_service::driver::run(sending& s, const actions& todo) {
                            s.kv_until,
                            {},
                            time_between(s.finished, time_now()),
-                           {}};
+                           {},
+                           std::chrono::duration_cast<std::chrono::microseconds>(s.wire_time)};
       if (s.first_sent) stats.moving = time_between(*s.first_sent, s.last_acked);
       call([self = shared_from_this(), f = s.calls.on_done, stats, peer = s.peer]() mutable {
         stats.transports = self->transport_->transports(peer);
@@ -153,7 +154,9 @@ void hand_over_service::driver::finish(sending& s) {
 void hand_over_service::driver::send_out(sending& s, std::uint32_t number) {
   auto node = s.pieces.extract(number);
   auto piece = std::make_shared<engine::kv_piece>(std::move(node.mapped()));
-  if (!s.first_sent) s.first_sent = time_now();
+  const auto now = time_now();
+  if (!s.first_sent) s.first_sent = now;
+  if (s.on_wire++ == 0) s.wire_since = now;
   const std::span<const std::byte> bytes = piece->buffer->bytes().first(piece->size);
   const piece_tag tag{s.transfer, number, piece->begin, piece->end};
   transport_->send(s.peer, tag, bytes,
@@ -169,6 +172,7 @@ void hand_over_service::driver::piece_sent(const job_key& key,
   if (s == nullptr) return;
   if (how.ok) heard_of(s->peer);
   s->last_acked = time_now();
+  if (--s->on_wire == 0) s->wire_time += s->last_acked - s->wire_since;
   run(*s, s->session.sent(s->last_acked, how.ok, how.why));
 }
 

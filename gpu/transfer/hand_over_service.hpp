@@ -25,6 +25,9 @@ struct transfer_stats {
   std::chrono::microseconds exposed{
       0};  ///< from `finish_send` to `adopted`: what prefill could not hide
   std::string transports;
+  /// While a piece was under way, as far as the sender knows: what there was to send was sent, so
+  /// it is the way's speed.
+  std::chrono::microseconds on_wire{0};
 };
 
 /// A prefill worker's side of a hand-over.

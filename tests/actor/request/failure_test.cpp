@@ -413,6 +413,38 @@ TEST_CASE_METHOD(stage, "the timeline of many prompts is told now and then, and 
   CHECK(computed() == w.prompts);
 }
 
+TEST_CASE_METHOD(stage,
+                 "the shard is told what came of its choice, once, and nothing of the prompt "
+                 "by who goes on where another stopped") {
+  // How it can fail: nobody tells it; or it learns that a prompt is cached which the same request
+  // has left there.
+  submit();
+  auto key = asked_once().key;
+  const auto first = next_lease;
+  route(key, decode, &prefill);
+  accept(key, prefill, 10);
+  prefill_done(key, 6);
+  tokens(key, decode, 0, {1});
+  released();
+  CHECK(outcomes == std::vector<outcome>{{first, 10, 6, 4'096, 700}});
+  bad_end<msg::JobFailed>(key, decode, 503, "kv_exhausted", true);
+  key = asked_once().key;
+  route(key, decode, &prefill);
+  prefill_done(key, 9);
+  released();
+  REQUIRE(outcomes.size() == 2);
+  CHECK(outcomes[1] == outcome{first + 1, 0, 0, 4'096, 700});
+  submit();
+  key = asked_once().key;
+  route(key, both);
+  accept(key, both, 20, 12);
+  tokens(key, both, 0, {1});
+  tokens(key, both, 1, {2});
+  released();
+  REQUIRE(outcomes.size() == 3);
+  CHECK(outcomes[2] == outcome{first + 2, 20, 12, 0, 0});
+}
+
 TEST_CASE_METHOD(stage, "a draining worker keeps its jobs") {
   submit();
   route(asked_once().key, both);

@@ -20,6 +20,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace troupe::test {
@@ -217,6 +218,9 @@ struct stage : deterministic_system {
   }
   std::vector<std::uint64_t> prefills_released;  ///< found by `released` on its way
   std::vector<std::uint64_t> cleared;            ///< the same
+  using outcome = std::tuple<std::uint64_t, std::uint32_t, std::uint32_t, std::uint64_t,
+                             std::uint64_t>;  ///< lease, prompt, cached, bytes, on the wire
+  std::vector<outcome> outcomes;              ///< the same
   std::vector<std::uint64_t> released() {
     std::vector<std::uint64_t> all;
     for (auto& [from, e] : take_envelopes<msg::RouteRelease>(router)) {
@@ -227,6 +231,9 @@ struct stage : deterministic_system {
       }
       for (auto l : in->getPrefills()) prefills_released.push_back(l);
       for (auto l : in->getCleared()) cleared.push_back(l);
+      for (auto o : in->getOutcomes())
+        outcomes.push_back({o.getLease(), o.getPromptTokens(), o.getCachedTokens(),
+                            o.getTransferBytes(), o.getWireUs()});
     }
     return all;
   }
@@ -339,6 +346,7 @@ struct stage : deterministic_system {
     d->setWorker(name);
     d->setComputeUs(2'500);
     d->setTransferBytes(4'096);
+    d->setWireUs(700);
     d->setPieces(3);
     d->setCachedTokens(cached);
     d->setToToken(9);

@@ -244,6 +244,45 @@ TEST_CASE_METHOD(fixture,
   CHECK(std::string{msg::view<msg::Route>{routes[0].second} -> getReason().cStr()} == unburdened);
 }
 
+TEST_CASE_METHOD(fixture, "what came of a route moves the next choices, once for each lease") {
+  // How it can fail: outcomes are told and nobody learns from them, or after the lease is gone.
+  tell(msg::EntryState::READY);
+  std::vector<std::uint64_t> chain;
+  for (std::uint64_t n = 1; n <= 8; ++n) {
+    events(n, n == 1);
+    chain.push_back(42 + n);
+  }
+  std::uint64_t lease = 0;
+  const auto cached = [&] {
+    ask(1, "m", chain);
+    const auto routes = take_envelopes<msg::Route>(requests);
+    REQUIRE(routes.size() == 1);
+    msg::view<msg::Route> in{routes[0].second};
+    lease = in->getLease();
+    const std::string reason = in->getReason().cStr();
+    const auto at = reason.find(" with ");
+    REQUIRE(at != std::string::npos);
+    return std::stoi(reason.substr(at + 6));
+  };
+  const auto promised = cached();
+  REQUIRE(promised >= 256);
+  for (int i = 0; i < 30; ++i) {
+    msg::draft<msg::RouteRelease> d;
+    d->setHost("h");
+    d->initLeases(1).set(0, lease);
+    auto o = d->initOutcomes(1)[0];
+    o.setLease(lease);
+    o.setPromptTokens(1'000);
+    o.setCachedTokens(static_cast<std::uint32_t>(promised / 2));
+    o.setTransferBytes(~std::uint64_t{0});  // whatever a peer says
+    o.setWireUs(1);
+    send("requests/h", std::move(d));
+    cached();
+  }
+  CHECK(cached() < promised * 0.6);
+  CHECK(cached() > promised * 0.4);
+}
+
 TEST_CASE_METHOD(fixture, "a question's session is heard") {
   tell(msg::EntryState::READY);
   auto reason = [&] {

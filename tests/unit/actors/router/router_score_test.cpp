@@ -309,7 +309,7 @@ TEST_CASE("measured bandwidth moves pairs together or apart") {
     const auto c = s.choose(at(t0));
     // 100 MB in ten seconds between these two.
     if (c.decode.name == a.name)
-      s.policy.learn(c.lease, {.transfer_bytes = 100'000'000, .transfer_us = 10'000'000});
+      s.policy.learn(c.lease, {.transfer_bytes = 100'000'000, .wire_us = 10'000'000});
     s.policy.release(c.lease);
   }
   CHECK(s.choose(at(t0)).decode.name == b.name);

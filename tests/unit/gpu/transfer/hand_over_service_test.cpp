@@ -224,6 +224,8 @@ TEST_CASE("a prompt's KV is handed over whole, in order, bit by bit") {
   CHECK(w.at_prefill.stats->pieces == 20);
   CHECK(w.at_prefill.stats->from == 20);
   CHECK(w.at_prefill.stats->to == 100);
+  CHECK(w.at_prefill.stats->on_wire <= w.at_prefill.stats->moving);
+  if (kind != "memory") CHECK(w.at_prefill.stats->on_wire.count() > 0);
   CHECK(w.decode->read_gauges().wire.received_bytes == total);
   CHECK(w.until([&] {
     return w.prefill->read_gauges().buffers_free == 8 && w.decode->read_gauges().buffers_free == 8;
